@@ -1,0 +1,33 @@
+# Every target sets up what it needs in .venv: on a fresh machine, `make demo` or `make test` is the first command.
+PYTHON ?= python3
+BIN := .venv/bin
+
+.PHONY: setup test lint bench demo reproduce clean
+
+setup: .venv/.ready
+
+.venv/.ready: pyproject.toml constraints.txt
+	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "gsure needs Python 3.11 or newer; this is " + sys.version.split()[0] + ". Set PYTHON=... to a newer one.")'
+	$(PYTHON) -m venv .venv
+	$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt -e ".[dev]"
+	touch $@
+
+test: setup
+	$(BIN)/pytest
+
+lint: setup
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+
+bench: setup
+	$(BIN)/python bench/finite_difference.py
+	$(BIN)/python bench/floor.py
+
+demo: setup
+	$(BIN)/python examples/toy2d.py
+
+reproduce: demo
+
+clean:
+	rm -rf .venv build dist *.egg-info src/*.egg-info .pytest_cache .ruff_cache .mypy_cache

@@ -1,0 +1,46 @@
+"""Train a generative diffusion model from noisy, incomplete measurements alone, and use it.
+
+A corruption turns signals into measurements; a measurement is a spectral vector with a mask and a noise level; everything
+that learns, samples or restores sees only measurements and a denoiser.
+"""
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from gsure.basis import Basis, Cosine, Dense, Fourier, Hadamard, Hartley, Identity, check_basis
+    from gsure.denoiser import Denoiser
+    from gsure.divergence import Divergence
+    from gsure.measurement import Measurement
+    from gsure.network import mlp, unet
+    from gsure.noise import generators
+    from gsure.objective import Objective
+    from gsure.sample import ddim
+    from gsure.schedule import Schedule
+
+__version__ = "0.1.0"
+
+# Each public name and its module, imported when first used: `gsure --help` must not wait for torch.
+_MODULES = {
+    "basis": ["Basis", "Cosine", "Dense", "Fourier", "Hadamard", "Hartley", "Identity", "check_basis"],
+    "denoiser": ["Denoiser"],
+    "divergence": ["Divergence"],
+    "measurement": ["Measurement"],
+    "network": ["mlp", "unet"],
+    "noise": ["generators"],
+    "objective": ["Objective"],
+    "sample": ["ddim"],
+    "schedule": ["Schedule"],
+}
+_HOME = {name: module for module, names in _MODULES.items() for name in names}
+__all__ = sorted(_HOME)
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOME:
+        raise AttributeError(f"module 'gsure' has no attribute {name!r}")
+    return getattr(importlib.import_module(f"gsure.{_HOME[name]}"), name)
+
+
+def __dir__() -> list[str]:
+    return [*__all__, "__version__"]

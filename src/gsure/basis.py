@@ -1,0 +1,195 @@
+"""Orthogonal bases V, in which every degradation of a family is diagonal: H = U Σ Vᵀ (eq:svd) with one V for all H.
+
+    x̄ = Vᵀ x  is `to_spectral`,    x = V x̄  is `to_signal`.
+
+Signals are (b, *n) for `Identity` and `Dense`, and images (b, channels, height, width) for the others.
+"""
+
+import functools
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import ClassVar
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+
+class Basis(ABC):
+    """To add one, write the two methods and run `check_basis` on it."""
+
+    is_signal: ClassVar[bool] = False
+    """Whether a spectral entry is a signal entry, so that a mask is itself a picture beside the signal."""
+
+    @abstractmethod
+    def to_spectral(self, x: Float[Tensor, "b *n"]) -> Float[Tensor, "b *n"]:
+        """x̄ = Vᵀ x."""
+
+    @abstractmethod
+    def to_signal(self, xbar: Float[Tensor, "b *n"]) -> Float[Tensor, "b *n"]:
+        """x = V x̄."""
+
+
+@dataclass(frozen=True)
+class Identity(Basis):
+    """V = I: missing pixels, patches, channels; denoising."""
+
+    is_signal: ClassVar[bool] = True
+
+    def to_spectral(self, x: Float[Tensor, "b *n"]) -> Float[Tensor, "b *n"]:
+        return x
+
+    def to_signal(self, xbar: Float[Tensor, "b *n"]) -> Float[Tensor, "b *n"]:
+        return xbar
+
+
+@dataclass(frozen=True)
+class Fourier(Basis):
+    """Centred orthonormal 2-D Fourier transform of complex images in (real, imaginary) channel pairs: MRI (eq:mri-svd).
+
+    Unitary on complex images is orthogonal on the pairs, so white noise stays white, with the same std in each part.
+    """
+
+    def to_spectral(self, x: Float[Tensor, "b c h w"]) -> Float[Tensor, "b c h w"]:
+        return _centred(torch.fft.fft2, x)
+
+    def to_signal(self, xbar: Float[Tensor, "b c h w"]) -> Float[Tensor, "b c h w"]:
+        return _centred(torch.fft.ifft2, xbar)
+
+
+def _centred(transform: Callable[..., Tensor], x: Tensor) -> Tensor:
+    if x.shape[1] % 2:
+        raise ValueError(
+            f"Fourier acts on (real, imaginary) channel pairs, but was given {x.shape[1]} channels: "
+            "add a zero imaginary channel to each real one."
+        )
+    z = torch.view_as_complex(x.unflatten(1, (-1, 2)).movedim(2, -1).contiguous())
+    z = torch.fft.fftshift(transform(torch.fft.ifftshift(z, (-2, -1)), norm="ortho"), (-2, -1))
+    return torch.view_as_real(z).movedim(-1, 2).flatten(1, 2)
+
+
+@dataclass(frozen=True)
+class Hartley(Basis):
+    """Two-dimensional Hartley transform (Re F - Im F) x / √n, real and its own inverse: blur.
+
+    Each basis vector lies in the span of the cosine and sine of one frequency, where HᵀH of a circular convolution acts
+    as the number |ĥ|². So HᵀH is diagonal here for every kernel, symmetric or not, with singular values |ĥ|. (The
+    separable product of 1-D Hartley transforms mixes frequencies of different |ĥ| and does not do this.)
+    """
+
+    def to_spectral(self, x: Float[Tensor, "b c h w"]) -> Float[Tensor, "b c h w"]:
+        z = torch.fft.fft2(x, norm="ortho")
+        return z.real - z.imag
+
+    def to_signal(self, xbar: Float[Tensor, "b c h w"]) -> Float[Tensor, "b c h w"]:
+        return self.to_spectral(xbar)
+
+
+@dataclass(frozen=True)
+class Cosine(Basis):
+    """Orthonormal 2-D DCT-II."""
+
+    def to_spectral(self, x: Float[Tensor, "b c h w"]) -> Float[Tensor, "b c h w"]:
+        return _cosine(x.shape[-2]).to(x) @ x @ _cosine(x.shape[-1]).to(x).mT
+
+    def to_signal(self, xbar: Float[Tensor, "b c h w"]) -> Float[Tensor, "b c h w"]:
+        return _cosine(xbar.shape[-2]).to(xbar).mT @ xbar @ _cosine(xbar.shape[-1]).to(xbar)
+
+
+@functools.cache
+def _cosine(n: int) -> Tensor:
+    k, i = torch.arange(n, dtype=torch.float64)[:, None], torch.arange(n, dtype=torch.float64)
+    rows = torch.cos(torch.pi * k * (2 * i + 1) / (2 * n)) * (2 / n) ** 0.5
+    rows[0] /= 2**0.5
+    return rows
+
+
+@dataclass(frozen=True)
+class Hadamard(Basis):
+    """Orthonormal 2-D Walsh-Hadamard transform, slowest patterns (fewest sign changes) first: single-pixel cameras."""
+
+    def to_spectral(self, x: Float[Tensor, "b c h w"]) -> Float[Tensor, "b c h w"]:
+        return _walsh(x.shape[-2]).to(x) @ x @ _walsh(x.shape[-1]).to(x).mT
+
+    def to_signal(self, xbar: Float[Tensor, "b c h w"]) -> Float[Tensor, "b c h w"]:
+        return _walsh(xbar.shape[-2]).to(xbar).mT @ xbar @ _walsh(xbar.shape[-1]).to(xbar)
+
+
+@functools.cache
+def _walsh(n: int) -> Tensor:
+    if n < 1 or n & (n - 1):
+        raise ValueError(f"Hadamard needs sizes that are powers of two, but was given {n}: crop or pad, or use Cosine.")
+    rows = torch.ones(1, 1, dtype=torch.float64)
+    while len(rows) < n:
+        rows = torch.cat([torch.cat([rows, rows], 1), torch.cat([rows, -rows], 1)])
+    sign_changes = (rows.diff(dim=1) != 0).sum(1)
+    return rows[sign_changes.argsort()] / n**0.5
+
+
+@dataclass(frozen=True, eq=False)
+class Dense(Basis):
+    """Any orthogonal V of a user's own, acting on flattened signals; its columns are the right singular vectors of every H.
+
+    >>> angle = torch.tensor(0.3)
+    >>> basis = Dense(torch.stack([angle.cos(), -angle.sin(), angle.sin(), angle.cos()]).reshape(2, 2))
+    >>> check_basis(basis, (2,))
+    """
+
+    V: Float[Tensor, "n n"]
+
+    def __post_init__(self) -> None:
+        if self.V.ndim != 2 or self.V.shape[0] != self.V.shape[1]:
+            raise ValueError(f"V must be a square matrix, but has shape {tuple(self.V.shape)}.")
+        error = float(
+            (self.V.double().mT @ self.V.double() - torch.eye(len(self.V), dtype=torch.float64, device=self.V.device))
+            .abs()
+            .max()
+        )
+        if not error < 100 * torch.finfo(self.V.dtype).eps * len(self.V) ** 0.5:
+            raise ValueError(
+                f"V must be orthogonal, but VᵀV differs from the identity by {error:.2g}: "
+                "take the V of torch.linalg.svd, or orthogonalise by QR."
+            )
+
+    def to_spectral(self, x: Float[Tensor, "b *n"]) -> Float[Tensor, "b *n"]:
+        return (x.flatten(1) @ self.V.to(x)).reshape(x.shape)
+
+    def to_signal(self, xbar: Float[Tensor, "b *n"]) -> Float[Tensor, "b *n"]:
+        return (xbar.flatten(1) @ self.V.to(xbar).mT).reshape(xbar.shape)
+
+
+def check_basis(basis: Basis, shape: Sequence[int]) -> None:
+    """Try all that the method relies on, on signals of this shape (without the batch); a `ValueError` lists what fails."""
+    generator = torch.Generator().manual_seed(0)
+    x, y = (torch.randn(3, *shape, generator=generator, dtype=torch.float64) for _ in range(2))
+    given = x.clone()
+    try:
+        xbar, ybar = basis.to_spectral(x), basis.to_spectral(y)
+        back = basis.to_signal(xbar)
+        single = basis.to_spectral(x.float())
+        claims = {
+            "keep the shape": xbar.shape == x.shape == back.shape,
+            "keep the dtype": xbar.dtype == back.dtype == x.dtype and single.dtype == torch.float32,
+            "leave its argument alone": x.equal(given),
+            "treat each sample by itself": _close(basis.to_spectral(x[1:2]), xbar[1:2]),
+            "be linear": _close(basis.to_spectral(2 * x - 3 * y), 2 * xbar - 3 * ybar),
+            "be inverted by to_signal": _close(back, x),
+            "invert to_signal": _close(basis.to_spectral(basis.to_signal(x)), x),
+            "keep lengths": _close(xbar.flatten(1).norm(dim=1), x.flatten(1).norm(dim=1)),
+            "have to_signal as its adjoint": _close(
+                (xbar * y).flatten(1).sum(1), (x * basis.to_signal(y)).flatten(1).sum(1)
+            ),
+        }
+    except (RuntimeError, TypeError, IndexError) as error:
+        raise ValueError(f"{basis} cannot transform signals of shape {tuple(shape)}: {error}") from error
+    failed = [claim for claim, holds in claims.items() if not holds]
+    if failed:
+        raise ValueError(
+            f"{basis} is not an orthogonal basis for signals of shape {tuple(shape)}; "
+            f"to_spectral does not: {'; '.join(failed)}."
+        )
+
+
+def _close(a: Tensor, b: Tensor) -> bool:
+    return a.shape == b.shape and torch.allclose(a, b, rtol=1e-9, atol=1e-9)

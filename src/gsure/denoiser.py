@@ -1,0 +1,49 @@
+"""The denoiser f_θ of the paper, (x̄_t, t) -> an estimate of x̄: all that knows "predict x" from "predict ε"."""
+
+from typing import Literal, get_args
+
+from jaxtyping import Float, Int
+from torch import Tensor, nn
+
+from gsure.basis import Basis
+from gsure.schedule import Schedule
+
+Predicts = Literal["x", "eps"]
+
+
+class Denoiser(nn.Module):
+    """f = Vᵀ network(V x̄_t, t), or (x̄_t - √(1-ᾱ_t) ε̂)/√ᾱ_t with ε̂ = Vᵀ network(V x̄_t, t) for `predicts="eps"`.
+
+    The network works in signal space, on (b, *n) signals and integer times in 1..T. With `sees_mask=True` it is also
+    told which entries of x̄_t carry signal, as network(x_t, t, mask); no condition then means that all do, P = I.
+    """
+
+    def __init__(
+        self, network: nn.Module, schedule: Schedule, basis: Basis, predicts: Predicts = "x", sees_mask: bool = False
+    ) -> None:
+        if predicts not in get_args(Predicts):
+            raise ValueError(f"A denoiser predicts one of {', '.join(get_args(Predicts))}, not {predicts!r}.")
+        super().__init__()
+        self.network = network
+        self.schedule = schedule
+        self.basis = basis
+        self.predicts = predicts
+        self.sees_mask = sees_mask
+
+    def forward(
+        self, xbar_t: Float[Tensor, "b *n"], t: Int[Tensor, " b"], condition: Float[Tensor, "..."] | None = None
+    ) -> Float[Tensor, "b *n"]:
+        """x̄-hat. `condition` is the mask of x̄_t, at any shape that broadcasts against it; a mask-blind denoiser ignores it."""
+        x_t = self.basis.to_signal(xbar_t)
+        seen = (_as_batch(condition, xbar_t),) if self.sees_mask else ()
+        predicted = self.basis.to_spectral(self.network(x_t, t, *seen))
+        if self.predicts == "x":
+            return predicted
+        alpha_bar_t = self.schedule.at(t, like=xbar_t)
+        return ((xbar_t - (1 - alpha_bar_t).sqrt().to(xbar_t) * predicted) / alpha_bar_t.sqrt().to(xbar_t)).to(xbar_t)
+
+
+def _as_batch(mask: Tensor | None, xbar_t: Tensor) -> Tensor:
+    if mask is None:
+        mask = xbar_t.new_ones([1] * xbar_t.ndim)
+    return mask.expand(len(xbar_t), *mask.shape[1:])

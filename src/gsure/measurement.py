@@ -1,0 +1,167 @@
+"""A measurement: a spectral vector with a mask and a noise level (eq:transformed-problem).
+
+    ȳ = P x̄ + z̄,    z̄_i ~ N(0, std_i²) where P_ii = 1.
+
+This is all that training, sampling and restoration ever see of y = H x + z; nothing downstream knows U, Σ or H.
+"""
+
+from dataclasses import dataclass
+
+import torch
+from jaxtyping import Float, Shaped
+from torch import Tensor
+
+from gsure.schedule import TOLERANCE
+
+Index = int | slice | list[int] | Tensor
+
+
+@dataclass(frozen=True, eq=False, init=False)
+class Measurement:
+    """A batch of measurements. `mask` and `std` broadcast against `ybar`; `std` counts only where the mask is 1.
+
+    >>> Measurement(ybar=torch.tensor([[0.9, 0.0], [0.2, -1.1]]), mask=torch.tensor([[1, 0], [1, 1]]), std=0.1)
+    Measurement(2 of shape (2,), 75 % kept, std up to 0.1)
+    """
+
+    ybar: Float[Tensor, "b *n"]
+    mask: Float[Tensor, "..."]
+    std: Float[Tensor, "..."]
+
+    def __init__(
+        self, ybar: Float[Tensor, "b *n"], mask: Shaped[Tensor, "..."] | float, std: Shaped[Tensor, "..."] | float
+    ) -> None:
+        """From outside, so every value is checked. Within the library, parts of a measurement are not checked again."""
+        if ybar.ndim < 2 or not ybar.is_floating_point():
+            raise ValueError(
+                f"ybar must be floating-point with a leading batch dimension, but is {ybar.dtype} of shape "
+                f"{tuple(ybar.shape)}: store complex data as (real, imaginary) channel pairs."
+            )
+        mask, std = _as_broadcastable("mask", mask, ybar), _as_broadcastable("std", std, ybar)
+        for name, values in {"ybar": ybar, "mask": mask, "std": std}.items():
+            if bad := int((~values.isfinite()).sum()):
+                raise ValueError(f"{name} has {bad} values that are NaN or infinite: remove or mask them first.")
+        if ((mask != 0) & (mask != 1)).any():
+            raise ValueError(
+                f"mask must be 0 (dropped) or 1 (kept), but has the value "
+                f"{float(mask[(mask != 0) & (mask != 1)][0]):g}: singular values go to Measurement.from_svd."
+            )
+        if (std < 0).any():
+            raise ValueError(f"std must be at least 0, but has the value {float(std.min()):g}.")
+        if leaked := int(((1 - mask) * ybar != 0).sum()):
+            raise ValueError(
+                f"ybar must be zero where the mask is 0, but {leaked} dropped entries are not: multiply ybar by the "
+                "mask, or correct the mask."
+            )
+        self._set(ybar, mask, std)
+
+    def _set(self, ybar: Tensor, mask: Tensor, std: Tensor) -> None:
+        for name, value in {"ybar": ybar, "mask": mask, "std": std}.items():
+            object.__setattr__(self, name, value)
+
+    @classmethod
+    def _trusted(cls, ybar: Tensor, mask: Tensor, std: Tensor) -> "Measurement":
+        measurement = object.__new__(cls)
+        measurement._set(ybar, mask, std)
+        return measurement
+
+    @classmethod
+    def clean(cls, xbar: Float[Tensor, "b *n"]) -> "Measurement":
+        """Nothing dropped and no noise. With it every objective is the oracle's: eq:diffusion-loss is not a branch."""
+        return cls(xbar, 1.0, 0.0)
+
+    @classmethod
+    def from_svd(
+        cls,
+        uty: Float[Tensor, "b *n"],
+        svals: Shaped[Tensor, "..."],
+        sigma_0: Shaped[Tensor, "..."] | float,
+        cutoff: float = 0.0,
+    ) -> "Measurement":
+        """ȳ = Σ†Uᵀy, P = Σ†Σ, std = σ_0 Σ† (eq:transformed-problem) for y = U Σ Vᵀ x + z.
+
+        `uty` is Uᵀy laid out like x̄ (zero where H has no row), `svals` the diagonal of Σ in the same layout, `sigma_0` one
+        number or one per sample. Singular values up to `cutoff` count as zero: they would only amplify noise.
+
+        >>> Measurement.from_svd(torch.tensor([[2.0, 0.3, 0.0]]), torch.tensor([[2.0, 0.5, 0.0]]), sigma_0=0.1)
+        Measurement(1 of shape (3,), 67 % kept, std up to 0.2)
+        """
+        svals = _as_broadcastable("svals", svals, uty)
+        if not ((svals >= 0) & svals.isfinite()).all():
+            raise ValueError(
+                "Singular values must be finite and at least 0: give |d| for a signed diagonal d, and put the sign into uty."
+            )
+        if not cutoff >= 0:
+            raise ValueError(f"cutoff must be at least 0, but is {cutoff}.")
+        if isinstance(sigma_0, Tensor) and sigma_0.ndim == 1:
+            sigma_0 = sigma_0.reshape(-1, *[1] * (uty.ndim - 1))
+        mask = (svals > cutoff).to(uty)
+        pinv = mask / torch.where(mask == 1, svals, torch.ones_like(svals))
+        return cls(pinv * uty, mask, _as_broadcastable("sigma_0", sigma_0, uty) * pinv)
+
+    def perturb(self, alpha_bar_t: Float[Tensor, "b *ones"], eps: Float[Tensor, "b *n"]) -> Float[Tensor, "b *n"]:
+        """x̄_t = √ᾱ_t ȳ + ((1 - ᾱ_t) I - ᾱ_t σ_0² Σ†Σ†ᵀ)^½ ε (eq:noise-add).
+
+        So x̄_t ~ N(√ᾱ_t P x̄, (1 - ᾱ_t) I), eq:xbart-marginal.
+        The mask multiplies std: a std that reached dropped entries too would make them quieter, and so betray the mask.
+        """
+        wanted = 1 - alpha_bar_t
+        variance = wanted - alpha_bar_t * (self.mask * self.std) ** 2
+        if (variance < -TOLERANCE * wanted).any():
+            raise ValueError(
+                f"The measurement noise, std up to {self.max_std:.4g}, exceeds the diffusion's at the earliest time given, "
+                f"{float((wanted / alpha_bar_t).min().sqrt()):.4g}: use Schedule.for_noise({self.max_std:.4g}), or draw "
+                "times from schedule.first(std) on."
+            )
+        variance = torch.where(variance.abs() <= TOLERANCE * wanted, 0.0, variance)  # equality is legal
+        return alpha_bar_t.sqrt().to(self.ybar) * self.ybar + variance.sqrt().to(self.ybar) * eps
+
+    def hide(self, hidden: Shaped[Tensor, "..."]) -> "Measurement":
+        """Further corruption: what is left when the kept entries with `hidden` = 1 are dropped too."""
+        mask = self.mask * (1 - hidden)
+        return Measurement._trusted(self.ybar * mask, mask, self.std)
+
+    @property
+    def max_std(self) -> float:
+        """The largest std among kept entries."""
+        return float((self.mask * self.std).max()) if len(self) else 0.0
+
+    @property
+    def shape(self) -> torch.Size:
+        return self.ybar.shape
+
+    def to(self, device: torch.device | str) -> "Measurement":
+        return Measurement._trusted(self.ybar.to(device), self.mask.to(device), self.std.to(device))
+
+    def __len__(self) -> int:
+        return len(self.ybar)
+
+    def __getitem__(self, index: Index) -> "Measurement":
+        """Some of the samples; one sample stays a batch of one."""
+        if isinstance(index, int):
+            index = [range(len(self))[index]]
+        return Measurement._trusted(
+            *(part[index] if len(part) == len(self) else part for part in (self.ybar, self.mask, self.std))
+        )
+
+    def __repr__(self) -> str:
+        kept = float(self.mask.expand_as(self.ybar).mean())
+        shape = tuple(self.shape[1:])
+        return f"Measurement({len(self)} of shape {shape}, {100 * kept:.0f} % kept, std up to {self.max_std:.3g})"
+
+
+def _as_broadcastable(name: str, values: Tensor | float, ybar: Tensor) -> Tensor:
+    """With ybar's dtype and number of dimensions. A vector is refused: is it one value a sample, or one a column?"""
+    values = torch.as_tensor(values, dtype=ybar.dtype, device=ybar.device)
+    if values.ndim == 0:
+        return values.reshape([1] * ybar.ndim)
+    fits = values.ndim == ybar.ndim and all(
+        mine in (1, other) for mine, other in zip(values.shape, ybar.shape, strict=True)
+    )
+    if not fits:
+        raise ValueError(
+            f"{name} has shape {tuple(values.shape)}, which does not broadcast against ybar's {tuple(ybar.shape)}: give a "
+            f"number, or {ybar.ndim} dimensions, each 1 or ybar's; one value a sample has shape "
+            f"{(len(ybar), *[1] * (ybar.ndim - 1))}."
+        )
+    return values

@@ -1,0 +1,149 @@
+"""Networks: the U-Net of the paper, from diffusers, and a small MLP for vectors. They take (x_t, t) or (x_t, t, mask)."""
+
+import math
+from collections.abc import Sequence
+from typing import Literal, get_args
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor, nn
+
+from gsure.noise import forked
+
+MaskInput = Literal["none", "channels", "embedding"]
+
+
+class UNet(nn.Module):
+    """diffusers' UNet2DModel as network(x_t, t[, mask]) with our t in 1..T; inside it counts from 0, as diffusers does."""
+
+    def __init__(self, inner: nn.Module, mask_input: MaskInput, mask_embedding: nn.Module | None) -> None:
+        super().__init__()
+        self.inner = inner
+        self.mask_input = mask_input
+        self.mask_embedding = mask_embedding
+
+    def forward(
+        self, x_t: Float[Tensor, "b c h w"], t: Int[Tensor, " b"], mask: Float[Tensor, "b _ _ _"] | None = None
+    ) -> Float[Tensor, "b c h w"]:
+        if (mask is None) != (self.mask_input == "none"):
+            raise ValueError(
+                f"This U-Net has mask_input={self.mask_input!r} but was {'not ' if mask is None else ''}given a mask: "
+                "set Denoiser(..., sees_mask=True) and unet(..., mask_input=...) together."
+            )
+        labels = None if self.mask_embedding is None else self.mask_embedding(mask)
+        if mask is not None and self.mask_embedding is None:
+            x_t = torch.cat([x_t, mask.expand_as(x_t)], 1)
+        return self.inner(x_t, t - 1, class_labels=labels).sample
+
+
+class MaskEmbedding(nn.Module):
+    """A vector from a compact mask, such as the (1, 1, width) of a line mask; what U-Nets call a class embedding."""
+
+    def __init__(self, mask_shape: Sequence[int], features: int) -> None:
+        super().__init__()
+        self.mask_shape = tuple(mask_shape)
+        self.layers = nn.Sequential(
+            nn.Linear(math.prod(mask_shape), features), nn.SiLU(), nn.Linear(features, features)
+        )
+
+    def forward(self, mask: Float[Tensor, "b _ _ _"]) -> Float[Tensor, "b features"]:
+        return self.layers(mask.expand(-1, *self.mask_shape).flatten(1))
+
+
+def unet(
+    size: int,
+    channels: int,
+    width: int = 128,
+    multipliers: Sequence[int] = (1, 2, 2, 2, 4),
+    attention: Sequence[int] = (16,),
+    dropout: float = 0.1,
+    mask_input: MaskInput = "none",
+    mask_shape: Sequence[int] | None = None,
+    seed: int = 0,
+) -> UNet:
+    """The DDPM U-Net for square images; the defaults are the paper's for CelebA, 78.70 M parameters.
+
+    `attention` lists the resolutions that have it. `mask_input="channels"` lets the network see the mask beside the image,
+    where masks live in signal space (the Identity basis); `"embedding"` tells it a spectral mask of shape `mask_shape`.
+    `seed` fixes the initial weights. fastMRI's network in the paper, 113.67 M parameters, is
+    `unet(320, 2, multipliers=(1, 1, 2, 2, 4, 4), attention=(20,))`.
+    """
+    from diffusers import UNet2DModel  # two seconds of import, paid only by those who build one
+
+    halvings = 2 ** (len(multipliers) - 1)
+    if size % halvings:
+        raise ValueError(
+            f"A U-Net of {len(multipliers)} levels needs a size divisible by {halvings}, but was given {size}: "
+            "use fewer multipliers, or pad."
+        )
+    if mask_input not in get_args(MaskInput):
+        raise ValueError(f"mask_input is one of {', '.join(get_args(MaskInput))}, not {mask_input!r}.")
+    if (mask_input == "embedding") != (mask_shape is not None):
+        raise ValueError(
+            f"mask_shape goes with mask_input='embedding', but mask_input={mask_input!r} and "
+            f"mask_shape={mask_shape} were given."
+        )
+    resolutions = [size >> level for level in range(len(multipliers))]
+    features = 4 * width
+    with forked(seed):
+        inner = UNet2DModel(
+            sample_size=size,
+            in_channels=channels * (2 if mask_input == "channels" else 1),
+            out_channels=channels,
+            block_out_channels=[width * multiplier for multiplier in multipliers],
+            down_block_types=["AttnDownBlock2D" if r in attention else "DownBlock2D" for r in resolutions],
+            up_block_types=["AttnUpBlock2D" if r in attention else "UpBlock2D" for r in reversed(resolutions)],
+            layers_per_block=2,
+            dropout=dropout,
+            class_embed_type="identity" if mask_input == "embedding" else None,
+            norm_num_groups=min(32, width),
+            # Where diffusers' defaults differ from the DDPM network:
+            norm_eps=1e-6,
+            downsample_padding=0,
+            flip_sin_to_cos=False,
+            freq_shift=1,
+            attention_head_dim=None,
+        )
+        return UNet(inner, mask_input, None if mask_shape is None else MaskEmbedding(mask_shape, features))
+
+
+class MLP(nn.Module):
+    """A multilayer perceptron on flattened signals, told the time by sines and cosines."""
+
+    def __init__(self, size: int, width: int, depth: int, sees_mask: bool) -> None:
+        super().__init__()
+        self.width = width
+        self.sees_mask = sees_mask
+        self.enter = nn.Linear(size * (2 if sees_mask else 1), width)
+        self.time = nn.Sequential(nn.Linear(width, width), nn.SiLU(), nn.Linear(width, width * depth))
+        self.hidden = nn.ModuleList(nn.Linear(width, width) for _ in range(depth))
+        self.leave = nn.Linear(width, size)
+
+    def forward(
+        self, x_t: Float[Tensor, "b *n"], t: Int[Tensor, " b"], mask: Float[Tensor, "b *m"] | None = None
+    ) -> Float[Tensor, "b *n"]:
+        if (mask is not None) != self.sees_mask:
+            raise ValueError(
+                f"This MLP was built with sees_mask={self.sees_mask} but was {'not ' if mask is None else ''}given a mask: "
+                "set Denoiser(..., sees_mask=...) and mlp(..., sees_mask=...) together."
+            )
+        seen = x_t.flatten(1) if mask is None else torch.cat([x_t.flatten(1), mask.expand_as(x_t).flatten(1)], 1)
+        h = self.enter(seen)
+        frequencies = torch.exp(
+            torch.arange(self.width // 2, device=t.device) * (-math.log(10_000) / (self.width // 2))
+        ).to(x_t)
+        angles = t[:, None].to(x_t) * frequencies
+        times = self.time(torch.cat([angles.sin(), angles.cos()], 1)).chunk(len(self.hidden), 1)
+        for layer, time in zip(self.hidden, times, strict=True):
+            h = h + layer(nn.functional.silu(h + time))
+        return self.leave(nn.functional.silu(h)).reshape(x_t.shape)
+
+
+def mlp(size: int, width: int = 128, depth: int = 3, sees_mask: bool = False, seed: int = 0) -> MLP:
+    """A small residual MLP for signals of `size` entries in all; `seed` fixes the initial weights."""
+    if size < 1 or width < 2 or width % 2 or depth < 1:
+        raise ValueError(
+            f"An MLP needs size >= 1, an even width and depth >= 1, but was given size={size}, width={width}, depth={depth}."
+        )
+    with forked(seed):
+        return MLP(size, width, depth, sees_mask)

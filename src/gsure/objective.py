@@ -1,0 +1,190 @@
+"""What training minimises, from measurements alone: unbiased estimates of the projected denoising error
+
+    R_t(f) = E‖W P (f(x̄_t) - x̄)‖²,    W = E[P]^(-½)        (eq:projected-diffusion-loss)
+
+| name      | estimate, entry by entry                                              | what it costs        |
+|-----------|-----------------------------------------------------------------------|----------------------|
+| `tweedie` | [((1-ρ) f + ρ x̄_t/√ᾱ - ȳ)² - std² (1-ρ)] / (1-ρ)²,  ρ = ᾱ std²/(1-ᾱ) | one forward pass     |
+| `gsure-y` | (f - ȳ)² - std² + 2 Λ ∂f,  Λ = √ᾱ std²   (eq:gsure-diff-loss-updated) | and a divergence     |
+| `gsure`   | (f - x̄_t/√ᾱ)² - (1-ᾱ)/ᾱ + 2 λ ∂f,  λ = (1-ᾱ)/√ᾱ  (eq:gsure-diff-loss) | and a divergence     |
+| `paper`   | `gsure-y` with the scalars of tab:hyperparams, λ = 10⁻⁴/γ; biased     | and a divergence     |
+| `exact`   | `tweedie`, but `gsure-y` on the entries where 1-ρ < floor             | seldom a divergence  |
+
+Departs from the paper: Proposition 2 prints λ = 1-ᾱ for `gsure`, its proof drops the √ᾱ of H = √ᾱ P; `gsure-y` needs no
+hand-tuned λ, because E[z̄_i f_i] = std_i² √ᾱ E[∂_i f_i] (Stein); and `tweedie` needs no divergence, because
+E[ȳ | x̄_t, P] = (1-ρ) E[x̄ | x̄_t, P] + ρ x̄_t/√ᾱ. docs/method.md derives all three.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Literal, NamedTuple, get_args
+
+import torch
+from jaxtyping import Float, Int, Shaped
+from torch import Tensor
+
+from gsure.denoiser import Denoiser
+from gsure.divergence import Divergence
+from gsure.measurement import Measurement
+from gsure.noise import Generators, forked, normal, seed_from, uniform
+
+Name = Literal["tweedie", "gsure-y", "gsure", "paper", "exact"]
+Gamma = Literal["one", "snr"]
+
+
+@dataclass(frozen=True, eq=False)
+class Objective:
+    """A loss for each sample: γ_t R_t, estimated without bias, averaged over the entries of the signal.
+
+    An average, not the paper's sum, so that one learning rate serves all image sizes. The constant is included, so that the
+    loss tells the denoising error; being an unbiased estimate, that of a single batch may be negative.
+
+    coverage    E[P], broadcastable against a batch of signals; 1 gives W = I
+    gamma       weight over time: "one", or "snr", ᾱ/(1-ᾱ), which turns an error in x into one in ε
+    hide        further corruption: this share of the kept units is hidden from the network but stays in the loss
+    unit        block of mask entries that one corruption drops together, such as (4, 4); () takes them one by one
+    floor       `tweedie` divides by max(1-ρ, floor)², and so damps entries in which measurement noise is nearly all the noise
+    divergence  how `gsure-y`, `gsure`, `paper` and `exact` estimate it
+    lambda_t    replaces Λ or λ by a function of ᾱ_t: for experiments, and biased
+    """
+
+    name: Name = "tweedie"
+    coverage: Shaped[Tensor, "..."] | float = field(kw_only=True)
+    gamma: Gamma = field(default="one", kw_only=True)
+    hide: float = field(default=0.0, kw_only=True)
+    unit: Sequence[int] = field(default=(), kw_only=True)
+    floor: float = field(default=0.25, kw_only=True)
+    divergence: Divergence = field(default_factory=Divergence, kw_only=True)
+    lambda_t: Callable[[Tensor], Tensor] | None = field(default=None, kw_only=True)
+    squared_weight: Float[Tensor, "..."] = field(init=False, repr=False)  # W² = 1 / E[P]
+
+    def __post_init__(self) -> None:
+        for value, names in ((self.name, Name), (self.gamma, Gamma)):
+            if value not in get_args(names):
+                raise ValueError(f"{value!r} is not one of {', '.join(get_args(names))}.")
+        coverage = torch.as_tensor(self.coverage, dtype=torch.float64)
+        if not ((coverage >= 0) & (coverage <= 1)).all():
+            raise ValueError(
+                f"coverage must lie in (0, 1], but reaches from {float(coverage.min()):g} to {float(coverage.max()):g}: "
+                "give E[P], not W."
+            )
+        if never := int((coverage == 0).sum()):
+            raise ValueError(
+                f"{never} of {coverage.numel()} entries are never measured (coverage 0), so nothing can be learned about "
+                "them: add measurements that cover them, or use a signal space without them."
+            )
+        if not 0 <= self.hide < 1:
+            raise ValueError(f"hide is a share of the kept entries in [0, 1), but is {self.hide}.")
+        if not 0 < self.floor <= 1:
+            raise ValueError(f"floor must lie in (0, 1], but is {self.floor}.")
+        object.__setattr__(self, "squared_weight", 1 / coverage)
+
+    def __call__(
+        self,
+        denoiser: Denoiser,
+        measurement: Measurement,
+        t: Int[Tensor, " b"],
+        generator: Generators,
+        probe: Float[Tensor, "b *n"] | None = None,
+    ) -> Float[Tensor, " b"]:
+        """The loss of each sample at its time t. `probe` replaces the Gaussian v of Hutchinson's estimator."""
+        shown = measurement.hide(self._hidden(measurement, generator)) if self.hide else measurement
+        return self.compare(denoiser, shown, measurement, t, generator, probe)
+
+    def compare(
+        self,
+        denoiser: Denoiser,
+        shown: Measurement,
+        scored: Measurement,
+        t: Int[Tensor, " b"],
+        generator: Generators,
+        probe: Float[Tensor, "b *n"] | None = None,
+    ) -> Float[Tensor, " b"]:
+        """The loss on `scored` of a denoiser that gets to see `shown`, the same measurement or a part of it."""
+        ybar = scored.ybar
+        alpha_bar_t = denoiser.schedule.at(t, like=ybar)
+        xbar_t = shown.perturb(alpha_bar_t, normal(ybar.shape, generator, like=ybar))
+        seed = seed_from(generator)
+
+        def f(x: Tensor, samples: Tensor) -> Tensor:
+            with forked(seed, x.device):  # the same dropout at each call
+                return denoiser(x, t[samples], shown[samples].mask)
+
+        scale, target, constant, divisor, lambda_t = self._terms(shown, scored, xbar_t, alpha_bar_t)
+        weight = scored.mask * self.squared_weight.to(ybar)  # P W²
+        diagonal = (lambda_t.to(ybar) * shown.mask * weight).expand_as(ybar)
+        if probe is None:
+            probe = normal(ybar.shape, generator, like=ybar) if diagonal.any() else ybar
+        xbar_hat, divergence = self.divergence(
+            f, xbar_t, diagonal, shown.mask * probe, (1 - alpha_bar_t).sqrt(), generator
+        )
+        error = ((scale.to(ybar) * xbar_hat - target) ** 2 - constant.to(ybar)) / divisor.to(ybar)
+        gamma_t = self._gamma(alpha_bar_t).to(ybar).flatten()
+        return gamma_t * ((weight * error).flatten(1).mean(1) + 2 * divergence / ybar[0].numel())
+
+    def _gamma(self, alpha_bar_t: Tensor) -> Tensor:
+        return alpha_bar_t / (1 - alpha_bar_t) if self.gamma == "snr" else torch.ones_like(alpha_bar_t)
+
+    def _terms(self, shown: Measurement, scored: Measurement, xbar_t: Tensor, alpha_bar_t: Tensor) -> "Terms":
+        """Coefficients of the table above, in float64. Hidden entries show nothing: their ρ and Λ are 0, their target is ȳ."""
+        variance = scored.std.double() ** 2
+        shown_variance = shown.mask.double() * variance
+        one, zero = torch.ones_like(shown_variance), torch.zeros_like(shown_variance)
+        rho = alpha_bar_t * shown_variance / (1 - alpha_bar_t)
+        rescaled = xbar_t / alpha_bar_t.sqrt().to(xbar_t)
+
+        by_tweedie = Terms(
+            scale=1 - rho,
+            target=scored.ybar - rho.to(xbar_t) * rescaled,
+            constant=variance * (1 - rho),
+            divisor=(1 - rho).clamp(min=self.floor) ** 2,
+            lambda_t=zero,
+        )
+        by_stein = Terms(one, scored.ybar, variance, one, alpha_bar_t.sqrt() * shown_variance)
+        match self.name:
+            case "tweedie":
+                terms = by_tweedie
+            case "gsure-y":
+                terms = by_stein
+            case "exact":
+                quiet = 1 - rho < self.floor
+                terms = Terms(
+                    *(torch.where(quiet, stein, tweedie) for stein, tweedie in zip(by_stein, by_tweedie, strict=True))
+                )
+            case "paper":
+                terms = by_stein._replace(lambda_t=1e-4 / self._gamma(alpha_bar_t))
+            case "gsure":
+                noise = (1 - alpha_bar_t) / alpha_bar_t
+                terms = Terms(
+                    scale=one,
+                    target=torch.lerp(scored.ybar, rescaled, shown.mask.expand_as(rescaled)),
+                    constant=torch.where(shown.mask == 1, noise, variance),
+                    divisor=one,
+                    lambda_t=noise * alpha_bar_t.sqrt(),
+                )
+        return terms if self.lambda_t is None else terms._replace(lambda_t=self.lambda_t(alpha_bar_t))
+
+    def _hidden(self, measurement: Measurement, generator: Generators) -> Tensor:
+        """1 for the units that are hidden, at the shape of the mask."""
+        mask = measurement.mask
+        unit = [1] * (mask.ndim - 1 - len(self.unit)) + list(self.unit)
+        units = [size // block for size, block in zip(mask.shape[1:], unit, strict=True)]
+        if mask[0].numel() == 1 or any(size % block for size, block in zip(mask.shape[1:], unit, strict=True)):
+            raise ValueError(
+                f"hide takes units of {tuple(unit)} out of masks of shape {tuple(mask.shape[1:])}, which cannot be "
+                "divided so: set unit to the block that the corruption drops at once, and expand a mask that is one number."
+            )
+        hidden = (uniform((len(measurement), *units), generator, like=measurement.ybar) < self.hide).to(mask)
+        for dim, block in enumerate(unit, start=1):
+            hidden = hidden.repeat_interleave(block, dim)
+        return hidden
+
+
+class Terms(NamedTuple):
+    """An estimate ((scale f - target)² - constant) / divisor + 2 lambda_t ∂f of (f - x̄)², for each kept entry."""
+
+    scale: Tensor
+    target: Tensor
+    constant: Tensor
+    divisor: Tensor
+    lambda_t: Tensor
