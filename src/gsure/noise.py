@@ -61,6 +61,10 @@ def seed_from(generator: Generators) -> int:
 def forked(seed: int, device: torch.device | str = "cpu") -> Iterator[None]:
     """Run what insists on the global generator (dropout, initial weights) from `seed`, then put the global state back."""
     device = torch.device(device)
-    with torch.random.fork_rng(devices=[device] if device.type == "cuda" else []):
-        torch.manual_seed(seed)
+    on_cuda = device.type == "cuda"
+    with torch.random.fork_rng(devices=[device] if on_cuda else []):
+        torch.default_generator.manual_seed(seed)  # torch.manual_seed would format a traceback for each absent device
+        if on_cuda:
+            with torch.cuda.device(device):
+                torch.cuda.manual_seed(seed)
         yield
