@@ -30,7 +30,7 @@ class Divergence:
 
     method: Method = "double-backward"
     fraction: float = 1.0
-    step: float = 0.01
+    step: float = 1e-3
 
     def __post_init__(self) -> None:
         if self.method not in get_args(Method):

@@ -53,7 +53,7 @@ class Objective:
     gamma: Gamma = field(default="one", kw_only=True)
     hide: float = field(default=0.0, kw_only=True)
     unit: Sequence[int] = field(default=(), kw_only=True)
-    floor: float = field(default=0.25, kw_only=True)
+    floor: float = field(default=0.1, kw_only=True)
     divergence: Divergence = field(default_factory=Divergence, kw_only=True)
     lambda_t: Callable[[Tensor], Tensor] | None = field(default=None, kw_only=True)
     squared_weight: Float[Tensor, "..."] = field(init=False, repr=False)  # W² = 1 / E[P]
