@@ -52,9 +52,9 @@ def _draw(draw: Callable[..., Tensor], shape: Sequence[int], generator: Generato
 
 
 def seed_from(generator: Generators) -> int:
-    """A seed drawn from the generator (from the first, if there is one per sample)."""
+    """A seed that the state of the (first) generator determines; it advances none, so that no sample depends on another."""
     first = generator if isinstance(generator, torch.Generator) else generator[0]
-    return int(torch.randint(2**62, (), generator=first, device=first.device))
+    return int(torch.randint(2**62, (), generator=first.clone_state(), device=first.device))
 
 
 @contextlib.contextmanager
