@@ -8,7 +8,13 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from gsure import corruption, source
     from gsure.basis import Basis, Cosine, Dense, Fourier, Hadamard, Hartley, Identity, check_basis
+    from gsure.command.corrupt import corrupt
+    from gsure.command.inspect import inspect
+    from gsure.command.measured import import_
+    from gsure.corruption.base import Corruption
+    from gsure.corruption.check import check_corruption
     from gsure.denoiser import Denoiser
     from gsure.divergence import Divergence
     from gsure.measurement import Measurement
@@ -17,12 +23,17 @@ if TYPE_CHECKING:
     from gsure.objective import Objective
     from gsure.sample import ddim
     from gsure.schedule import Schedule
+    from gsure.store import Measurements, Signals, open
 
 __version__ = "0.1.0"
 
 # Each public name and its module, imported when first used: `gsure --help` must not wait for torch.
 _MODULES = {
     "basis": ["Basis", "Cosine", "Dense", "Fourier", "Hadamard", "Hartley", "Identity", "check_basis"],
+    "command.corrupt": ["corrupt"],
+    "command.inspect": ["inspect"],
+    "command.measured": ["import_"],
+    "corruption": ["Corruption", "check_corruption"],
     "denoiser": ["Denoiser"],
     "divergence": ["Divergence"],
     "measurement": ["Measurement"],
@@ -31,12 +42,16 @@ _MODULES = {
     "objective": ["Objective"],
     "sample": ["ddim"],
     "schedule": ["Schedule"],
+    "store": ["Measurements", "Signals", "open"],
 }
 _HOME = {name: module for module, names in _MODULES.items() for name in names}
-__all__ = sorted(_HOME)
+_PACKAGES = ["corruption", "source"]
+__all__ = sorted([*_HOME, *_PACKAGES])
 
 
 def __getattr__(name: str) -> Any:
+    if name in _PACKAGES:
+        return importlib.import_module(f"gsure.{name}")
     if name not in _HOME:
         raise AttributeError(f"module 'gsure' has no attribute {name!r}")
     return getattr(importlib.import_module(f"gsure.{_HOME[name]}"), name)

@@ -5,6 +5,7 @@
 This is all that training, sampling and restoration ever see of y = H x + z; nothing downstream knows U, Σ or H.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
@@ -99,6 +100,12 @@ class Measurement:
         pinv = mask / torch.where(mask == 1, svals, torch.ones_like(svals))
         return cls(pinv * uty, mask, _as_broadcastable("sigma_0", sigma_0, uty) * pinv)
 
+    @classmethod
+    def cat(cls, measurements: Sequence["Measurement"]) -> "Measurement":
+        """One batch of several; also what a `DataLoader` over measurements takes as its `collate_fn`."""
+        whole = [(m.ybar, _per_sample(m.mask, m), _per_sample(m.std, m)) for m in measurements]
+        return cls._trusted(*(torch.cat(parts) for parts in zip(*whole, strict=True)))
+
     def perturb(self, alpha_bar_t: Float[Tensor, "b *ones"], eps: Float[Tensor, "b *n"]) -> Float[Tensor, "b *n"]:
         """x̄_t = √ᾱ_t ȳ + ((1 - ᾱ_t) I - ᾱ_t σ_0² Σ†Σ†ᵀ)^½ ε (eq:noise-add).
 
@@ -148,6 +155,10 @@ class Measurement:
         kept = float(self.mask.expand_as(self.ybar).mean())
         shape = tuple(self.shape[1:])
         return f"Measurement({len(self)} of shape {shape}, {100 * kept:.0f} % kept, std up to {self.max_std:.3g})"
+
+
+def _per_sample(part: Tensor, measurement: Measurement) -> Tensor:
+    return part.expand(len(measurement), *part.shape[1:])
 
 
 def _as_broadcastable(name: str, values: Tensor | float, ybar: Tensor) -> Tensor:

@@ -1,0 +1,216 @@
+"""The command line: names, types and help of options. Everything else is imported when a command runs: --help is quick."""
+
+import json
+import sys
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from jsonargparse import ArgumentParser, Namespace
+
+from gsure import __version__
+
+# Options of the corruption families and of the sources. They are written out here so that --help need not import torch; a
+# test compares them with the classes.
+FAMILY_OPTIONS: dict[str, tuple[Any, str]] = {}
+SOURCE_OPTIONS: dict[str, tuple[Any, str]] = {}
+FAMILIES = ["patches", "pixels", "noise", "lines", "gaussian_lines", "equispaced_lines", "poisson_disc", "blur", "hadamard", "bands"]
+
+
+@dataclass(frozen=True)
+class Command:
+    help: str
+    add_options: Callable[[ArgumentParser], None]
+    run: Callable[[Namespace], None]
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Exit code 0; 2 and one sentence for what the person at the keyboard can mend; 130 when interrupted."""
+    chosen = make_parser().parse_args(arguments)
+    name = chosen.subcommand
+    try:
+        COMMANDS[name].run(chosen[name])
+    except OSError as error:
+        where = f"{error.filename}: " if error.filename else ""
+        return _complain(name, f"{where}{error.strerror or error}", 2)
+    except ValueError as error:
+        return _complain(name, str(error), 2)
+    except KeyboardInterrupt:
+        return _complain(name, "interrupted; nothing is left half-written, run it again to start over.", 130)
+    return 0
+
+
+def _complain(name: str, message: str, code: int) -> int:
+    sys.stderr.write(f"gsure {name}: {message}\n")
+    return code
+
+
+def make_parser() -> ArgumentParser:
+    about = "Train diffusion models from noisy, incomplete measurements alone, and use them."
+    parser = ArgumentParser(prog="gsure", description=about, version=f"gsure {__version__}", allow_abbrev=False)
+    commands = parser.add_subcommands()
+    for name, command in COMMANDS.items():
+        sub = ArgumentParser(description=command.help, allow_abbrev=False)
+        sub.add_argument("--config", action="config", help="a YAML file of these options; --print_config writes one")
+        command.add_options(sub)
+        sub.add_argument("--json", action="store_true", help="print what was done as JSON, and no progress")
+        commands.add_subcommand(name, sub, help=command.help)
+    return parser
+
+
+def _add_writing_options(parser: ArgumentParser) -> None:
+    parser.add_argument("--limit", type=int, help="only the first so many samples")
+    parser.add_argument("--shards", type=int, default=1, help="write a folder of so many files instead of one")
+    parser.add_argument("--force", action="store_true", help="replace the output if it exists")
+
+
+def _corrupt_options(parser: ArgumentParser) -> None:
+    parser.add_argument("signals", type=str, help="digits, phantom, a path, or kind:path")
+    parser.add_argument("out", type=str, help="the measurement file to write")
+    parser.add_argument("--corruption", type=str, required=True, help=f"one of {', '.join(FAMILIES)}")
+    for name, (kind, text) in FAMILY_OPTIONS.items():
+        parser.add_argument(f"--{name}", type=kind, help=text)
+    parser.add_argument(
+        "--sigma", type=float | tuple[float, float], required=True, help="noise; a number or [low,high]"
+    )
+    parser.add_argument("--clean", type=str, help="write the clean signals to this second file")
+    for name, (kind, text) in SOURCE_OPTIONS.items():
+        parser.add_argument(f"--source.{name}", type=kind, help=text)
+    parser.add_argument("--seed", type=int, default=0, help="of masks and noise")
+    parser.add_argument("--workers", type=int, default=1, help="processes")
+    _add_writing_options(parser)
+
+
+def _corrupt(options: Namespace) -> None:
+    from gsure import corruption
+    from gsure.command.corrupt import corrupt
+    from gsure.command.inspect import inspect
+    from gsure.source import open_source
+
+    if options.corruption not in FAMILIES:
+        raise ValueError(f"There is no corruption {options.corruption!r}; there are {', '.join(FAMILIES)}.")
+    family = _make(
+        corruption.FAMILIES[options.corruption], _given(options, FAMILY_OPTIONS), f"--corruption {options.corruption}"
+    )
+    source = open_source(options.signals, **_given(options.source, SOURCE_OPTIONS))
+    corrupt(
+        source,
+        options.out,
+        family,
+        options.sigma,
+        clean=options.clean,
+        limit=options.limit,
+        shards=options.shards,
+        workers=options.workers,
+        seed=options.seed,
+        force=options.force,
+        progress=not options.json,
+    )
+    _show(inspect(options.out), options.json)
+
+
+def _given(options: Namespace, known: dict[str, tuple[Any, str]]) -> dict[str, Any]:
+    return {name: options[name] for name in known if options[name] is not None}
+
+
+def _make(kind: type, options: dict[str, Any], what: str) -> Any:
+    import dataclasses
+
+    fields = {field.name: field for field in dataclasses.fields(kind)}
+    if foreign := [name for name in options if name not in fields]:
+        takes = ", ".join(f"--{name}" for name in fields) or "no options"
+        raise ValueError(f"{what} has no option --{foreign[0]}; it takes {takes}.")
+    needed = [name for name, field in fields.items() if field.default is field.default_factory is dataclasses.MISSING]
+    if missing := [name for name in needed if name not in options]:
+        raise ValueError(f"{what} needs --{missing[0]}.")
+    return kind(**options)
+
+
+def _import_options(parser: ArgumentParser) -> None:
+    parser.add_argument("kind", type=Literal["fastmri", "cfl", "array"], help="of the data")
+    parser.add_argument("path", type=str, help="file or folder of measured spectra")
+    parser.add_argument("out", type=str, help="the measurement file to write")
+    parser.add_argument(
+        "--sigma", type=float | Literal["estimate"], required=True, help="noise after scaling, or estimate"
+    )
+    parser.add_argument("--mask", type=str, help=".npy or .cfl; without it, zeros count as dropped")
+    parser.add_argument("--basis", type=str, default="Fourier", help="in which the data was measured")
+    parser.add_argument("--scale", type=float, default=1.0, help="divide by this (fastMRI knees: 7e-5)")
+    parser.add_argument("--key", type=str, help="dataset of an HDF5 file")
+    parser.add_argument("--slices", type=tuple[int, int], help="first and last slice of fastMRI volumes")
+    _add_writing_options(parser)
+
+
+def _import(options: Namespace) -> None:
+    from gsure import basis
+    from gsure.command.inspect import inspect
+    from gsure.command.measured import import_
+
+    names = ["Identity", "Fourier", "Hartley", "Cosine", "Hadamard"]
+    if options.basis not in names:
+        raise ValueError(f"There is no basis {options.basis!r}; there are {', '.join(names)}; others in Python.")
+    import_(
+        options.kind,
+        options.path,
+        options.out,
+        options.sigma,
+        mask=options.mask,
+        basis=getattr(basis, options.basis)(),
+        scale=options.scale,
+        key=options.key,
+        slices=options.slices,
+        limit=options.limit,
+        shards=options.shards,
+        force=options.force,
+        progress=not options.json,
+    )
+    _show(inspect(options.out), options.json)
+
+
+def _inspect_options(parser: ArgumentParser) -> None:
+    parser.add_argument("path", type=str, help="a measurement file, a folder of shards, or a file of clean signals")
+    parser.add_argument("--figure", type=str, help="write a picture of the first samples to this PNG")
+    parser.add_argument("--clean", type=str, help="the file of clean signals, to show them in the figure too")
+
+
+def _inspect(options: Namespace) -> None:
+    from gsure.command.inspect import inspect
+
+    _show(inspect(options.path, options.figure, options.clean), options.json)
+
+
+def _show(summary: dict[str, Any], as_json: bool) -> None:
+    if as_json:
+        sys.stdout.write(json.dumps(summary, ensure_ascii=False) + "\n")
+        return
+    from rich.console import Console
+    from rich.table import Table
+
+    table = Table(show_header=False, box=None, padding=(0, 2, 0, 0))
+    for key, value in summary.items():
+        table.add_row(key, _in_words(value))
+    Console(highlight=False, soft_wrap=True).print(table)
+
+
+def _in_words(value: Any) -> str:
+    match value:
+        case dict():
+            return ", ".join(f"{key} {_in_words(item)}" for key, item in value.items() if item is not None)
+        case list() | tuple():
+            return " × ".join(map(str, value)) or "-"
+        case bool():
+            return "yes" if value else "no"
+        case float():
+            return f"{value:.4g}"
+        case int():
+            return f"{value:,}"
+        case None:
+            return "-"
+    return str(value)
+
+
+COMMANDS = {
+    "corrupt": Command("simulate measurements of clean signals", _corrupt_options, _corrupt),
+    "import": Command("make a measurement file of data that is already measured", _import_options, _import),
+    "inspect": Command("say what is in a file, and draw it", _inspect_options, _inspect),
+}

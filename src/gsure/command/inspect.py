@@ -1,0 +1,126 @@
+"""What is in a file: shapes, basis, coverage, noise, provenance; and a picture of it."""
+
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from gsure.store import Measurements, Signals, holds, open
+
+
+def inspect(path: str | Path, figure: str | Path | None = None, clean: str | Path | None = None) -> dict[str, Any]:
+    """A summary that can be printed or turned to JSON; with `figure`, a PNG of the first samples, beside `clean` if given."""
+    path = Path(path)
+    if holds(path) == "signals":
+        if figure is not None:
+            raise ValueError(
+                f"{path} holds clean signals: make the figure of its measurement file, with --clean {path}."
+            )
+        return _common(Signals(path))
+    data = open(path)
+    if figure is not None:
+        draw(data, Path(figure), None if clean is None else Signals(clean))
+    return _summary(data)
+
+
+def _common(data: Measurements | Signals) -> dict[str, Any]:
+    groups = len(set(data.groups()))
+    scales = data.scales()
+    return {
+        "file": str(data.path),
+        "holds": data.holds,
+        "samples": len(data),
+        "groups": groups,
+        "shape": list(data.shape),
+        "complex": data.header["complex"],
+        "scale": float(scales[0]) if (scales == scales[0]).all() else [float(scales.min()), float(scales.max())],
+        "bytes": sum(f.stat().st_size for f in (data.path.glob("*.h5") if data.path.is_dir() else [data.path])),
+        "source": data.header["source"],
+        "corruption": data.header["corruption"],
+        "seed": data.header["seed"],
+        "gsure": data.header["gsure"],
+    }
+
+
+def _summary(data: Measurements) -> dict[str, Any]:
+    some = data[: min(len(data), 512)]
+    kept = some.mask.expand_as(some.ybar).flatten(1).mean(1)
+    coverage = data.coverage
+    never = int((coverage == 0).sum())
+    sigma_0 = data.header["sigma_0"]
+    return _common(data) | {
+        "basis": str(data.basis),
+        "mask shape": list(data.mask_shape),
+        "unit": list(data.unit),
+        "kept": {
+            "mean": float(kept.mean()),
+            "least": float(kept.min()),
+            "most": float(kept.max()),
+            "of first": len(some),
+        },
+        "coverage": {
+            "least": float(coverage.min()),
+            "most": float(coverage.max()),
+            "from": data.header["coverage"],
+            "never covered": never,
+        },
+        "sigma_0": sigma_0,
+        "largest std": data.max_std,
+        "can train": "yes" if not never else f"no: {never} of {coverage.numel()} entries are never measured",
+    }
+
+
+def as_picture(x: Tensor, is_complex: bool) -> Tensor:
+    """(h, w) or (h, w, 3) in [0, 1]. MR images are shown as magnitudes, min-max normalised, as in the paper."""
+    if is_complex:
+        magnitude = torch.linalg.vector_norm(x, dim=0)
+        return (magnitude - magnitude.min()) / (magnitude.max() - magnitude.min()).clamp(min=1e-12)
+    x = (x.clamp(-1, 1) + 1) / 2
+    return x.movedim(0, -1) if len(x) == 3 else x[0]
+
+
+def draw(data: Measurements, path: Path, clean: Signals | None = None, columns: int = 6) -> None:
+    """The first samples: clean if available, as measured (pseudo-inverse, zero-filled), their masks; and the coverage."""
+    from matplotlib.figure import Figure  # a figure of its own: the caller's backend and pyplot state stay as they are
+
+    if clean is not None and (len(clean) != len(data) or clean.shape != data.shape):
+        raise ValueError(
+            f"{clean.path} holds {len(clean)} signals of shape {clean.shape}, {data.path} {len(data)} measurements of "
+            f"shape {data.shape}: they are not of one run of gsure corrupt."
+        )
+    columns = min(columns, len(data))
+    measurement = data[:columns]
+    is_complex = data.header["complex"]
+    rows = {} if clean is None else {"clean": [as_picture(x, is_complex) for x in clean[:columns]]}
+    rows["measured"] = [as_picture(x, is_complex) for x in data.basis.to_signal(measurement.ybar)]
+    if (
+        measurement.max_std
+        > 1.5 * float(measurement.std.expand_as(measurement.mask)[measurement.mask == 1].min()) + 1e-12
+    ):
+        loud = (measurement.mask * measurement.std).expand(-1, -1, *data.shape[1:])
+        rows["noise std"] = [s[0] / loud.max() for s in loud]
+    rows["mask"] = [m.expand(-1, *data.shape[1:])[: min(3, len(m))].mean(0) for m in measurement.mask]
+
+    width = 1.5
+    figure = Figure(figsize=(width * (columns + 1.6) + 0.6, width * len(rows) + 0.7), layout="constrained")
+    grid = figure.add_gridspec(len(rows), columns + 1, width_ratios=[1] * columns + [1.5])
+    for r, (name, pictures) in enumerate(rows.items()):
+        for c, picture in enumerate(pictures):
+            axes = figure.add_subplot(grid[r, c])
+            axes.imshow(picture, cmap="gray", vmin=0, vmax=1, interpolation="nearest")
+            axes.set(xticks=[], yticks=[])
+            if c == 0:
+                axes.set_ylabel(name)
+    axes = figure.add_subplot(grid[:, -1])
+    coverage = data.coverage.expand(1, -1, *data.shape[1:])[0].mean(0)
+    image = axes.imshow(coverage, cmap="viridis", vmin=0, vmax=1, interpolation="nearest")
+    axes.set(xticks=[], yticks=[], title="coverage E[P]")
+    figure.colorbar(image, ax=axes, shrink=0.6)
+    corruption = data.header["corruption"]
+    options = ", ".join(f"{key}={value}" for key, value in corruption.items() if key != "name")
+    figure.suptitle(
+        f"{data.path.name}: {len(data):,} × {corruption['name']}({options}), std up to {data.max_std:.3g}", fontsize=10
+    )
+    path.parent.mkdir(parents=True, exist_ok=True)
+    figure.savefig(path, dpi=150)

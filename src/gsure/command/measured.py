@@ -1,0 +1,249 @@
+"""Import data that is already measured: k-space or other spectra with their mask and noise level."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal, NamedTuple, Protocol, get_args
+
+import h5py
+import numpy as np
+import torch
+
+from gsure.basis import Basis, Fourier
+from gsure.command.progress import bar
+from gsure.measurement import Measurement
+from gsure.store import Measurements, Writer, open
+
+Kind = Literal["fastmri", "cfl", "array"]
+
+
+class Spectrum(NamedTuple):
+    """One measured sample: (channels, height, width), and its mask at a shape that broadcasts against it."""
+
+    ybar: np.ndarray
+    mask: np.ndarray
+    group: str
+
+
+class Spectra(Protocol):
+    is_complex: bool
+
+    def __len__(self) -> int: ...
+    def __getitem__(self, index: int) -> Spectrum: ...
+
+
+def import_(
+    kind: Kind,
+    path: str | Path,
+    out: str | Path,
+    sigma_0: float | Literal["estimate"],
+    *,
+    mask: str | Path | None = None,
+    basis: Basis | None = None,
+    scale: float = 1.0,
+    key: str | None = None,
+    slices: tuple[int, int] | None = None,
+    limit: int | None = None,
+    shards: int = 1,
+    force: bool = False,
+    progress: bool = False,
+) -> Measurements:
+    """Measured spectra, divided by `scale`, as a measurement file. `sigma_0` is the noise of the data as divided.
+
+    fastmri  a file or a folder of files with `kspace` and `mask`, as in fastMRI's test set; `slices` first and last
+    cfl      BART's .cfl/.hdr, in the first two dimensions; `mask` a .cfl or .npy
+    array    .npy or HDF5 (`key`) of spectra (N, H, W) complex or (N, C, H, W) real; `mask` a .npy that broadcasts
+
+    Without a mask, an entry that is zero in all channels counts as dropped. `sigma_0="estimate"` takes the median absolute
+    deviation of the outermost kept frequencies (of the finest diagonal wavelets, in signal space), and the file says so.
+    """
+    basis = basis or Fourier()
+    if scale <= 0:
+        raise ValueError(f"scale must be above 0, but is {scale}.")
+    spectra = _open_spectra(kind, Path(path), mask, key, slices)
+    n = len(spectra) if limit is None else min(limit, len(spectra))
+    first = spectra[0]
+    estimated = sigma_0 == "estimate"
+    sigma = estimate_sigma([spectra[i] for i in range(min(n, 32))], basis) / scale if estimated else float(sigma_0)
+    header: dict[str, Any] = {
+        "source": {"kind": kind, "path": str(path), "mask": None if mask is None else str(mask)},
+        "complex": spectra.is_complex,
+        "corruption": {"name": "as measured"},
+        "sigma_0": {"given": sigma, "estimated": estimated},
+        "seed": None,
+    }
+    writer = Writer(
+        out, n, first.ybar.shape, header, basis=basis, mask_shape=first.mask.shape, shards=shards, force=force
+    )
+    with writer, bar("importing", n, progress) as advance:
+        for index in range(n):
+            ybar, kept, group = spectra[index]
+            if ybar.shape != first.ybar.shape or kept.shape != first.mask.shape:
+                raise ValueError(
+                    f"{group} has shape {ybar.shape}, the first sample {first.ybar.shape}: import them apart."
+                )
+            if not np.isfinite(ybar).all():
+                raise ValueError(f"Sample {index}, of {group}, has values that are NaN or infinite: leave it out.")
+            P = torch.from_numpy(kept).float()[None]
+            measurement = Measurement(P * torch.from_numpy(ybar).float()[None] / scale, P, sigma)
+            writer.append(measurement, [group], [scale], torch.tensor([sigma]))
+            advance(1)
+    return open(out, basis)
+
+
+def estimate_sigma(spectra: Sequence[Spectrum], basis: Basis) -> float:
+    """Noise from entries that hold hardly any signal: median(|v|) / 0.6745 of them, as for a Gaussian of mean zero."""
+    values: list[np.ndarray] = []
+    for ybar, mask, _ in spectra:
+        _, h, w = ybar.shape
+        kept = np.broadcast_to(mask, ybar.shape) == 1
+        if basis.is_signal:  # the finest diagonal Haar wavelets of whole 2 × 2 blocks
+            a, b, c, d = (ybar[:, i : h // 2 * 2 : 2, j : w // 2 * 2 : 2] for i in (0, 1) for j in (0, 1))
+            whole = np.stack([kept[:, i : h // 2 * 2 : 2, j : w // 2 * 2 : 2] for i in (0, 1) for j in (0, 1)]).all(0)
+            values.append(((a - b - c + d) / 2)[whole])
+        else:
+            y, x = np.ogrid[-1 : 1 : h * 1j, -1 : 1 : w * 1j]
+            values.append(ybar[kept & (np.hypot(y, x) > 1)[None]])  # the corners, outside the largest circle
+    pooled = np.concatenate(values)
+    if len(pooled) < 100:
+        raise ValueError(
+            f"Only {len(pooled)} entries are fit to estimate the noise from: measure it, and pass --sigma."
+        )
+    return float(np.median(np.abs(pooled)) / 0.6745)
+
+
+def _open_spectra(
+    kind: str, path: Path, mask: str | Path | None, key: str | None, slices: tuple[int, int] | None
+) -> Spectra:
+    match kind:
+        case "fastmri":
+            return FastMRISpectra(path, slices)
+        case "cfl":
+            return ArraySpectra(_cfl(path), _load_mask(mask), path.stem)
+        case "array":
+            return ArraySpectra(_array(path, key), _load_mask(mask), path.stem)
+    raise ValueError(f"{kind!r} cannot be imported; {', '.join(get_args(Kind))} can.")
+
+
+@dataclass(frozen=True)
+class ArraySpectra:
+    """An array of spectra and a mask for all or each of them."""
+
+    values: Any  # anything with shape, dtype and [index]: a memory map or an HDF5 dataset
+    mask: np.ndarray | None
+    group: str
+
+    def __post_init__(self) -> None:
+        if len(self.values.shape) not in (3, 4):
+            raise ValueError(f"{self.group} has shape {self.values.shape}: (N, H, W) or (N, C, H, W) is wanted.")
+        if self.mask is not None:
+            try:
+                np.broadcast_shapes(self.mask.shape, self.values.shape)
+            except ValueError:
+                raise ValueError(
+                    f"The mask has shape {self.mask.shape}, which does not broadcast against the data's {self.values.shape}: "
+                    "give (W), (H, W), (N, 1, W) or the whole shape."
+                ) from None
+
+    @property
+    def is_complex(self) -> bool:
+        return bool(np.issubdtype(self.values.dtype, np.complexfloating))
+
+    def __len__(self) -> int:
+        return self.values.shape[0]
+
+    def __getitem__(self, index: int) -> Spectrum:
+        ybar = as_channels(np.asarray(self.values[index]))
+        if self.mask is None:
+            return Spectrum(ybar, (ybar != 0).any(0, keepdims=True), self.group)
+        per_sample = self.mask.ndim == len(self.values.shape) and len(self.mask) == len(self)
+        mask = self.mask[index] if per_sample else self.mask.reshape(self.mask.shape[-3:])
+        return Spectrum(ybar, mask.reshape((1,) * (3 - mask.ndim) + mask.shape), self.group)
+
+
+@dataclass(frozen=True)
+class FastMRISpectra:
+    """Volumes of fastMRI's test set: `kspace` (slices, H, W) and `mask` (W)."""
+
+    path: Path
+    slices: tuple[int, int] | None
+    is_complex: bool = True
+    where: list[tuple[Path, int]] = field(init=False, repr=False)
+
+    def __post_init__(self) -> None:
+        files = sorted(self.path.glob("*.h5")) if self.path.is_dir() else [self.path]
+        if not files:
+            raise FileNotFoundError(f"There are no .h5 files in {self.path}.")
+        where: list[tuple[Path, int]] = []
+        for file in files:
+            with _opened(file) as volume:
+                if missing := [name for name in ("kspace", "mask") if name not in volume]:
+                    raise ValueError(
+                        f"{file} has no {' and no '.join(missing)}: it is no measured single-coil fastMRI volume."
+                    )
+                if volume["kspace"].ndim != 3 or volume["mask"].shape != volume["kspace"].shape[-1:]:
+                    raise ValueError(
+                        f"{file} has k-space of shape {volume['kspace'].shape} and a mask of shape {volume['mask'].shape}: "
+                        "(slices, H, W) and (W,) are wanted."
+                    )
+                last = len(volume["kspace"]) - 1
+            low, high = self.slices or (0, last)
+            where += [(file, index) for index in range(low, min(high, last) + 1)]
+        if not where:
+            raise ValueError(f"No volume in {self.path} has slices {self.slices}.")
+        object.__setattr__(self, "where", where)
+
+    def __len__(self) -> int:
+        return len(self.where)
+
+    def __getitem__(self, index: int) -> Spectrum:
+        file, number = self.where[index]
+        with _opened(file) as volume:
+            ybar, mask = as_channels(volume["kspace"][number]), np.asarray(volume["mask"]).astype(bool)
+        return Spectrum(ybar * mask, mask[None, None], file.stem)
+
+
+def as_channels(values: np.ndarray) -> np.ndarray:
+    """(C, H, W) float32; complex values become (real, imaginary) pairs."""
+    if np.iscomplexobj(values):
+        pairs = np.stack([values.real, values.imag], -3)
+        return pairs.reshape(-1, *values.shape[-2:]).astype(np.float32)
+    return values.reshape(-1, *values.shape[-2:]).astype(np.float32)
+
+
+def _opened(path: Path) -> h5py.File:
+    try:
+        return h5py.File(path, "r")
+    except FileNotFoundError:
+        raise FileNotFoundError(f"There is no file {path}.") from None
+    except OSError as error:
+        raise ValueError(f"{path} cannot be read as HDF5: it is truncated or of another kind ({error}).") from error
+
+
+def _cfl(path: Path) -> np.ndarray:
+    from gsure.source.cfl import map_cfl
+
+    array = map_cfl(path)
+    return np.moveaxis(array.reshape(*array.shape[:2], -1, order="F"), -1, 0)
+
+
+def _array(path: Path, key: str | None) -> Any:
+    if path.suffix == ".npy":
+        return np.load(path, mmap_mode="r", allow_pickle=False)
+    volume = _opened(path)
+    names = [name for name in volume if isinstance(volume[name], h5py.Dataset)]
+    if key is None and len(names) != 1:
+        raise ValueError(f"{path} has the datasets {', '.join(names)}: say which by --key.")
+    if key is not None and key not in volume:
+        raise ValueError(f"{path} has no dataset {key}; it has {', '.join(names)}.")
+    return volume[key or names[0]]
+
+
+def _load_mask(path: str | Path | None) -> np.ndarray | None:
+    if path is None:
+        return None
+    path = Path(path)
+    mask = np.abs(_cfl(path)) if path.suffix in (".cfl", ".hdr") else np.load(path, allow_pickle=False)
+    if not np.isin(mask, (0, 1)).all():
+        raise ValueError(f"The mask {path} must be 0 (dropped) or 1 (kept), but has other values.")
+    return mask.astype(bool)

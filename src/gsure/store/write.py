@@ -1,0 +1,205 @@
+"""Writing the measurement file: never half, never over another one unasked."""
+
+import contextlib
+import errno
+import json
+import math
+import os
+import shutil
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import h5py
+import numpy as np
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+import gsure
+from gsure.basis import Basis, Dense
+from gsure.measurement import Measurement
+from gsure.store.format import FORMAT, VERSION, Holds
+
+
+class Writer:
+    """Writes n samples, in order, into one file or a folder of shards; under the final name once all are in, and not before.
+
+    `header` is what there is to say besides, as JSON: corruption, seed, source. With a basis the samples are measurements,
+    without one they are clean signals. Leaving by an exception removes what was written.
+    """
+
+    def __init__(
+        self,
+        path: str | Path,
+        n: int,
+        shape: Sequence[int],
+        header: Mapping[str, Any],
+        *,
+        basis: Basis | None = None,
+        mask_shape: Sequence[int] = (),
+        unit: Sequence[int] = (),
+        binary: bool = True,
+        coverage: Tensor | None = None,
+        shards: int = 1,
+        force: bool = False,
+    ) -> None:
+        self.path, self.n, self.shape = Path(path), n, tuple(shape)
+        self.holds: Holds = "signals" if basis is None else "measurements"
+        self.basis, self.mask_shape, self.unit, self.binary, self.force = (
+            basis,
+            tuple(mask_shape),
+            tuple(unit),
+            binary,
+            force,
+        )
+        self.header = dict(header)
+        self.known_coverage = coverage
+        if n < 1 or not 1 <= shards <= n:
+            raise ValueError(
+                f"{n} samples in {shards} shards were asked for: a file needs a sample, and each of the shards too."
+            )
+        refuse_existing(self.path, force)
+        self.temporary = self.path.with_name(f".{self.path.name}.tmp")  # the next try replaces what a killed one left
+        self.sizes = [n // shards + (k < n % shards) for k in range(shards)]
+        self.written = 0
+        self._file: h5py.File | None = None
+
+    def __enter__(self) -> "Writer":
+        self.path.parent.mkdir(parents=True, exist_ok=True)
+        needed = self.n * (4 * math.prod(self.shape) + math.prod(self.mask_shape) * (1 if self.binary else 33) // 8)
+        free = shutil.disk_usage(self.path.parent).free
+        if needed > free:
+            raise OSError(
+                errno.ENOSPC, f"{self.path} needs {needed / 1e9:.1f} GB, but only {free / 1e9:.1f} GB are free there"
+            )
+        self._remove_temporary()
+        if len(self.sizes) > 1:
+            self.temporary.mkdir()
+        return self
+
+    def append(
+        self,
+        values: Measurement | Float[Tensor, "b *n"],
+        groups: Sequence[str],
+        scales: Sequence[float],
+        sigma_0: Float[Tensor, " b"] | None = None,
+    ) -> None:
+        """The next samples. `sigma_0` of each tells Σ† from std."""
+        done = 0
+        try:
+            while done < len(groups):
+                if self._file is None:
+                    self._start_shard()
+                take = slice(done, min(len(groups), done + self._room()))
+                sigmas = None if sigma_0 is None else sigma_0[take]
+                self._append_to_shard(values[take], groups[take], scales[take], sigmas)
+                done = take.stop
+                if self._room() == 0:
+                    self._finish_shard()
+        except (OSError, RuntimeError) as error:  # h5py raises either when the device is full
+            message = f"{self.path} could not be written; nothing is left behind. Make room and run it again ({error})"
+            raise OSError(getattr(error, "errno", None) or errno.EIO, message) from error
+
+    def _room(self) -> int:
+        return self._size - self._filled
+
+    def _start_shard(self) -> None:
+        number = len([s for s in np.cumsum(self.sizes) if s <= self.written])
+        self._size, self._filled = self.sizes[number], 0
+        single = len(self.sizes) == 1
+        self._file = h5py.File(self.temporary if single else self.temporary / f"shard-{number:05d}.h5", "w")
+        n = self._size
+        self._file.create_dataset("x" if self.basis is None else "ybar", (n, *self.shape), "<f4")
+        if self.basis is not None:
+            entries = math.prod(self.mask_shape)
+            self._file.create_dataset("mask", (n, -(-entries // 8)), "u1")
+            if not self.binary:
+                self._file.create_dataset("pinv", (n, *self.mask_shape), "<f4")
+        self._groups: list[str] = []
+        self._scales: list[float] = []
+        self._sigma_0: list[float] = []
+        self._kept = np.zeros(self.mask_shape)
+        self._max_std = 0.0
+
+    def _append_to_shard(
+        self, values: Any, groups: Sequence[str], scales: Sequence[float], sigma_0: Tensor | None
+    ) -> None:
+        assert self._file is not None
+        rows = slice(self._filled, self._filled + len(groups))
+        if isinstance(values, Measurement):
+            assert sigma_0 is not None
+            mask = values.mask.expand(len(values), *self.mask_shape)
+            self._file["ybar"][rows] = values.ybar.numpy()
+            self._file["mask"][rows] = np.packbits(mask.flatten(1).numpy().astype(bool), axis=1)
+            if not self.binary:
+                sigma = sigma_0.reshape(-1, *[1] * len(self.mask_shape))
+                pinv = torch.where(sigma > 0, values.std / torch.where(sigma > 0, sigma, 1.0), mask)
+                self._file["pinv"][rows] = (pinv * mask).numpy()
+            self._sigma_0 += sigma_0.tolist()
+            self._kept += mask.sum(0).numpy()
+            self._max_std = max(self._max_std, values.max_std)
+        else:
+            self._file["x"][rows] = values.numpy()
+        self._groups += groups
+        self._scales += scales
+        self._filled += len(groups)
+        self.written += len(groups)
+
+    def _finish_shard(self) -> None:
+        assert self._file is not None
+        file = self._file
+        names = list(dict.fromkeys(self._groups))
+        if len(names) < len(self._groups):
+            number = {name: k for k, name in enumerate(names)}
+            file["group"] = np.array([number[name] for name in self._groups], "<i4")
+            file["groups"] = np.array([name.encode() for name in names])
+        file["scale"] = _one_if_equal(self._scales)
+        header = self.header
+        if self.basis is not None:
+            file["sigma_0"] = _one_if_equal(self._sigma_0)
+            known = self.known_coverage
+            file["coverage"] = self._kept[None] / self._size if known is None else known.double().numpy()
+            if isinstance(self.basis, Dense):
+                file["V"] = self.basis.V.double().cpu().numpy()
+            header = header | {
+                "basis": type(self.basis).__name__,
+                "mask_shape": self.mask_shape,
+                "unit": self.unit,
+                "max_std": self._max_std,
+                "coverage": "mean of the masks" if known is None else "closed form",
+            }
+        file.attrs.update({"format": FORMAT, "version": VERSION, "holds": self.holds})
+        file.attrs["header"] = json.dumps(header | {"gsure": gsure.__version__}, ensure_ascii=False)
+        file.close()
+        self._file = None
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: object) -> None:
+        if self._file is not None:
+            with contextlib.suppress(OSError, RuntimeError):  # closing flushes, which fails again on a full disk
+                self._file.close()
+        try:
+            if kind is None and self.written != self.n:
+                raise ValueError(f"{self.written} of {self.n} samples were written to {self.path}.")
+            if kind is None:
+                if self.force and self.path.is_dir():
+                    shutil.rmtree(self.path)
+                refuse_existing(self.path, self.force)
+                os.replace(self.temporary, self.path)
+        finally:
+            self._remove_temporary()
+
+    def _remove_temporary(self) -> None:
+        if self.temporary.is_dir():
+            shutil.rmtree(self.temporary)
+        self.temporary.unlink(missing_ok=True)
+
+
+def refuse_existing(path: Path, force: bool) -> None:
+    if path.exists() and not force:
+        raise FileExistsError(f"{path} exists already: choose another name, or add --force to replace it.")
+
+
+def _one_if_equal(values: Sequence[float]) -> np.ndarray:
+    array = np.array(values, "<f4")
+    return array[:1] if (array == array[0]).all() else array

@@ -1,0 +1,84 @@
+"""Rules of the tree that a reader relies on, read off the source itself."""
+
+import ast
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import gsure
+
+SOURCE = Path(gsure.__file__).parent
+FILES = sorted(SOURCE.rglob("*.py"))
+
+# module -> what it may import of ours; a package stands for its files, and may always import itself
+LAYERS: dict[str, set[str]] = {
+    "__init__": set(),
+    "noise": set(),
+    "schedule": set(),
+    "basis": set(),
+    "measurement": {"schedule"},
+    "denoiser": {"schedule", "basis"},
+    "network": {"noise"},
+    "divergence": {"noise"},
+    "objective": {"measurement", "denoiser", "divergence", "noise"},
+    "sample": {"denoiser", "noise"},
+    "corruption": {"basis", "measurement", "noise"},
+    "source": set(),
+    "store": {"basis", "measurement", "noise"},
+    "command": {"basis", "corruption", "measurement", "noise", "source", "store"},
+    "cli": {"basis", "command", "corruption", "source", "__version__"},
+    "__main__": {"cli"},
+}
+
+
+def layer(path: Path) -> str:
+    return path.relative_to(SOURCE).parts[0].removesuffix(".py")
+
+
+def imported_layers(path: Path) -> set[str]:
+    names = set()
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.ImportFrom) and node.module and node.module.split(".")[0] == "gsure":
+            parts = node.module.split(".")
+            names |= {parts[1]} if len(parts) > 1 else {alias.name for alias in node.names}
+        elif isinstance(node, ast.Import):
+            names |= {alias.name.split(".")[1] for alias in node.names if alias.name.startswith("gsure.")}
+    return names
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda path: str(path.relative_to(SOURCE)))
+def test_modules_import_only_downwards(path):
+    if path == SOURCE / "__init__.py":
+        return  # names for type checkers
+    assert layer(path) in LAYERS, "a new module needs its place in LAYERS, and in docs/architecture.md"
+    assert imported_layers(path) <= LAYERS[layer(path)] | {layer(path)}
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda path: str(path.relative_to(SOURCE)))
+def test_nothing_is_loaded_by_pickle_or_drawn_from_a_global_generator(path):
+    text = path.read_text()
+    for forbidden in (
+        "import pickle",
+        "torch.load(",
+        "allow_pickle=True",
+        "np.random.seed",
+        "torch.manual_seed(",
+        "eval(",
+        "exec(",
+    ):
+        code = "\n".join(line.split("#")[0] for line in text.splitlines())
+        assert forbidden not in code.replace(".eval(", "").replace("literal_eval(", ""), forbidden
+
+
+def test_every_public_name_can_be_imported_and_has_a_docstring():
+    for name in gsure.__all__:
+        assert getattr(gsure, name).__doc__, name
+    with pytest.raises(AttributeError, match="no attribute 'nothing'"):
+        gsure.nothing  # noqa: B018
+
+
+def test_importing_gsure_does_not_import_torch():
+    code = "import sys, gsure; sys.exit('torch' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
