@@ -12,9 +12,44 @@ from gsure import __version__
 
 # Options of the corruption families and of the sources. They are written out here so that --help need not import torch; a
 # test compares them with the classes.
-FAMILY_OPTIONS: dict[str, tuple[Any, str]] = {}
-SOURCE_OPTIONS: dict[str, tuple[Any, str]] = {}
-FAMILIES = ["patches", "pixels", "noise", "lines", "gaussian_lines", "equispaced_lines", "poisson_disc", "blur", "hadamard", "bands"]
+FAMILY_OPTIONS: dict[str, tuple[Any, str]] = {
+    "p": (float, "patches, pixels, bands: probability to drop one"),
+    "size": (int, "patches: side of a patch"),
+    "R": (float, "lines, poisson_disc: acceleration; about one entry in R is kept"),
+    "keep": (float, "hadamard: share of the patterns that are measured"),
+    "kind": (Literal["gaussian", "motion"], "blur: kind of kernel"),
+    "width": (tuple[float, float], "blur: range of widths or lengths in pixels, as [low,high]"),
+    "cutoff": (float, "blur: singular values up to this count as lost"),
+}
+SOURCE_OPTIONS: dict[str, tuple[Any, str]] = {
+    "size": (int, "side of the images"),
+    "crop": (int | str, "images: centre crop to this side first; celeba: released or centre"),
+    "gray": (bool, "images, celeba: mean of the colour channels"),
+    "group": (Literal["file", "folder"], "images: what a group is"),
+    "split": (str, "celeba, fastmri: train, valid, test"),
+    "partition": (str, "celeba: the split file, if it is elsewhere"),
+    "slices": (tuple[int, int], "volumes: first and last slice, as [first,last]"),
+    "axis": (int, "nifti, dicom: axis along which to slice"),
+    "window": (tuple[float, float], "nifti, dicom: values that become black and white"),
+    "complex": (bool, "nifti, dicom: as complex images of phase zero, for MRI masks"),
+    "coil": (int, "ismrmrd: which coil"),
+    "key": (str, "array: which dataset"),
+    "scale": (float, "divide by this"),
+    "n": (int, "phantom: how many"),
+    "seed": (int, "phantom: which"),
+}
+FAMILIES = (
+    "patches",
+    "pixels",
+    "noise",
+    "lines",
+    "gaussian_lines",
+    "equispaced_lines",
+    "poisson_disc",
+    "blur",
+    "hadamard",
+    "bands",
+)
 
 
 @dataclass(frozen=True)
@@ -76,6 +111,7 @@ def _corrupt_options(parser: ArgumentParser) -> None:
     parser.add_argument("--clean", type=str, help="write the clean signals to this second file")
     for name, (kind, text) in SOURCE_OPTIONS.items():
         parser.add_argument(f"--source.{name}", type=kind, help=text)
+    parser.add_argument("--skip-bad", action="store_true", help="leave unreadable images out, and count them")
     parser.add_argument("--seed", type=int, default=0, help="of masks and noise")
     parser.add_argument("--workers", type=int, default=1, help="processes")
     _add_writing_options(parser)
@@ -92,7 +128,8 @@ def _corrupt(options: Namespace) -> None:
     family = _make(
         corruption.FAMILIES[options.corruption], _given(options, FAMILY_OPTIONS), f"--corruption {options.corruption}"
     )
-    source = open_source(options.signals, **_given(options.source, SOURCE_OPTIONS))
+    skip_bad = {"skip_bad": True} if options.skip_bad else {}
+    source = open_source(options.signals, **_given(options.source, SOURCE_OPTIONS), **skip_bad)
     corrupt(
         source,
         options.out,

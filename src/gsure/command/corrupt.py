@@ -47,10 +47,10 @@ def corrupt(
     corruption.check_shape(source.shape)
     if clean is not None and Path(clean).resolve() == Path(path).resolve():
         raise ValueError(f"Measurements and clean signals must go to two files, but both are to be {path}.")
-    for target in filter(None, (path, clean)):
-        refuse_existing(Path(target), force)
+    for target in (path, clean):
+        if target is not None:
+            refuse_existing(Path(target), force)
     example = corruption.svals(1, source.shape, generators(seed, indices=[0]))
-    coverage = corruption.coverage(source.shape)
     header: dict[str, Any] = {
         "source": source.fingerprint(),
         "complex": source.is_complex,
@@ -67,7 +67,7 @@ def corrupt(
         mask_shape=example.shape[1:],
         unit=corruption.unit,
         binary=bool(((example == 0) | (example == 1)).all()),
-        coverage=coverage.value if coverage.standard_error is None else None,
+        coverage=corruption.coverage(source.shape).value if corruption.has_closed_form else None,
         shards=shards,
         force=force,
     )

@@ -108,13 +108,13 @@ def draw(data: Measurements, path: Path, clean: Signals | None = None, columns: 
     for r, (name, pictures) in enumerate(rows.items()):
         for c, picture in enumerate(pictures):
             axes = figure.add_subplot(grid[r, c])
-            axes.imshow(picture, cmap="gray", vmin=0, vmax=1, interpolation="nearest")
+            axes.imshow(picture.numpy(), cmap="gray", vmin=0, vmax=1, interpolation="nearest")
             axes.set(xticks=[], yticks=[])
             if c == 0:
                 axes.set_ylabel(name)
     axes = figure.add_subplot(grid[:, -1])
     coverage = data.coverage.expand(1, -1, *data.shape[1:])[0].mean(0)
-    image = axes.imshow(coverage, cmap="viridis", vmin=0, vmax=1, interpolation="nearest")
+    image = axes.imshow(coverage.numpy(), cmap="viridis", vmin=0, vmax=1, interpolation="nearest")
     axes.set(xticks=[], yticks=[], title="coverage E[P]")
     figure.colorbar(image, ax=axes, shrink=0.6)
     corruption = data.header["corruption"]

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal, NamedTuple, Protocol, get_args
+from typing import Any, Literal, NamedTuple, Protocol, get_args, runtime_checkable
 
 import h5py
 import numpy as np
@@ -12,6 +12,7 @@ import torch
 from gsure.basis import Basis, Fourier
 from gsure.command.progress import bar
 from gsure.measurement import Measurement
+from gsure.source.cfl import planes
 from gsure.store import Measurements, Writer, open
 
 Kind = Literal["fastmri", "cfl", "array"]
@@ -25,9 +26,10 @@ class Spectrum(NamedTuple):
     group: str
 
 
+@runtime_checkable
 class Spectra(Protocol):
-    is_complex: bool
-
+    @property
+    def is_complex(self) -> bool: ...
     def __len__(self) -> int: ...
     def __getitem__(self, index: int) -> Spectrum: ...
 
@@ -92,7 +94,7 @@ def import_(
 
 
 def estimate_sigma(spectra: Sequence[Spectrum], basis: Basis) -> float:
-    """Noise from entries that hold hardly any signal: median(|v|) / 0.6745 of them, as for a Gaussian of mean zero."""
+    """Noise from entries that hold hardly any signal: median(|v|) / 0.6745, as for a Gaussian. What signal they do hold adds to it."""
     values: list[np.ndarray] = []
     for ybar, mask, _ in spectra:
         _, h, w = ybar.shape
@@ -103,7 +105,7 @@ def estimate_sigma(spectra: Sequence[Spectrum], basis: Basis) -> float:
             values.append(((a - b - c + d) / 2)[whole])
         else:
             y, x = np.ogrid[-1 : 1 : h * 1j, -1 : 1 : w * 1j]
-            values.append(ybar[kept & (np.hypot(y, x) > 1)[None]])  # the corners, outside the largest circle
+            values.append(ybar[kept & (np.hypot(y, x) > 1.2)[None]])  # the corners; 1 is the middle of an edge
     pooled = np.concatenate(values)
     if len(pooled) < 100:
         raise ValueError(
@@ -221,10 +223,9 @@ def _opened(path: Path) -> h5py.File:
 
 
 def _cfl(path: Path) -> np.ndarray:
-    from gsure.source.cfl import map_cfl
-
-    array = map_cfl(path)
-    return np.moveaxis(array.reshape(*array.shape[:2], -1, order="F"), -1, 0)
+    if path.suffix == ".hdr":
+        path = path.with_suffix(".cfl")
+    return np.moveaxis(planes(str(path)), -1, 0)
 
 
 def _array(path: Path, key: str | None) -> Any:

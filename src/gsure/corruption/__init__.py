@@ -1,0 +1,45 @@
+"""Corruption families, one a file: each draws its singular values, knows its basis and coverage, and measures signals."""
+
+from gsure.corruption.bands import Bands
+from gsure.corruption.base import Corruption, Coverage
+from gsure.corruption.blur import Blur
+from gsure.corruption.check import check_corruption
+from gsure.corruption.equispaced_lines import EquispacedLines
+from gsure.corruption.gaussian_lines import GaussianLines
+from gsure.corruption.hadamard import HadamardPatterns
+from gsure.corruption.lines import Lines
+from gsure.corruption.noise import Noise
+from gsure.corruption.patches import Patches
+from gsure.corruption.pixels import Pixels
+from gsure.corruption.poisson_disc import PoissonDisc
+
+FAMILIES: dict[str, type[Corruption]] = {
+    "patches": Patches,
+    "pixels": Pixels,
+    "noise": Noise,
+    "lines": Lines,
+    "gaussian_lines": GaussianLines,
+    "equispaced_lines": EquispacedLines,
+    "poisson_disc": PoissonDisc,
+    "blur": Blur,
+    "hadamard": HadamardPatterns,
+    "bands": Bands,
+}
+"""By the names that the command line and measurement files use."""
+
+__all__ = [
+    "FAMILIES",
+    "Bands",
+    "Blur",
+    "Corruption",
+    "Coverage",
+    "EquispacedLines",
+    "GaussianLines",
+    "HadamardPatterns",
+    "Lines",
+    "Noise",
+    "Patches",
+    "Pixels",
+    "PoissonDisc",
+    "check_corruption",
+]

@@ -1,0 +1,99 @@
+"""Blur by a random kernel: y = h * x + z, a circular convolution. In the Hartley basis Σ = |ĥ| for every real kernel h."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal, get_args
+
+import torch
+from jaxtyping import Bool, Float
+from torch import Tensor
+
+from gsure.basis import Hartley
+from gsure.corruption.base import DOUBLE, Corruption, check_image
+from gsure.noise import Generators, uniform
+
+Kind = Literal["gaussian", "motion"]
+
+
+@dataclass(frozen=True)
+class Blur(Corruption):
+    """Convolves each image with a kernel of its own, whose width in pixels is uniform on `width` = (low, high).
+
+    kind     "gaussian", of standard deviation `width`; or "motion", a straight line of length `width` at any angle
+    cutoff   singular values up to it count as zero. Kept entries carry noise of std σ_0/|ĥ|, so the cutoff bounds it by
+             σ_0/cutoff: ten times σ_0. The schedule's first step must be as loud as the loudest kept entry, and one frequency
+             that is nearly lost would make it start in deep noise.
+    """
+
+    kind: Kind = "gaussian"
+    width: tuple[float | int, float | int] = (0.4, 1.2)
+    cutoff: float = 0.1
+    basis = Hartley()
+
+    def __post_init__(self) -> None:
+        if self.kind not in get_args(Kind):
+            raise ValueError(f"A blur is {' or '.join(get_args(Kind))}, not {self.kind!r}.")
+        if not 0 < self.width[0] <= self.width[1] < float("inf"):
+            raise ValueError(f"width must be (low, high) with 0 < low <= high, in pixels, but is {self.width}.")
+        if not 0 < self.cutoff < 1:
+            raise ValueError(
+                f"cutoff must lie in (0, 1), but is {self.cutoff}: 0 would keep entries that are all noise, 1 not even the "
+                "mean."
+            )
+
+    def check_shape(self, shape: Sequence[int]) -> None:
+        check_image(self, shape)
+        if self.width[1] > min(shape[-2:]):
+            raise ValueError(
+                f"Kernels up to {self.width[1]:g} pixels wide do not fit images of {shape[-2]}x{shape[-1]}: narrow the width."
+            )
+
+    def kernels(self, n: int, shape: Sequence[int], generator: Generators) -> Float[Tensor, "n h w"]:
+        """n kernels of sum 1, centred at entry (0, 0) and wrapping around."""
+        u = uniform((n, 2), generator, like=DOUBLE)
+        low, high = self.width
+        width, angle = low + (high - low) * u[:, :1], torch.pi * u[:, 1:]
+        if self.kind == "gaussian":
+            rows, columns = (_bell(size, width) for size in shape[-2:])
+            return rows[:, :, None] * columns[:, None, :]
+        along = width * torch.linspace(-0.5, 0.5, 8 * round(high + 1) + 1, dtype=torch.float64)
+        return _splat(along * angle.sin(), along * angle.cos(), *shape[-2:])
+
+    def svals(self, n: int, shape: Sequence[int], generator: Generators) -> Float[Tensor, "n 1 h w"]:
+        return torch.fft.fft2(self.kernels(n, shape, generator)).abs()[:, None]
+
+    def lost(self, shape: Sequence[int]) -> Bool[Tensor, "h w"]:
+        """The frequencies that no draw behind `coverage` keeps: nothing can be learned about them."""
+        return self.coverage(shape).value[0, 0] == 0
+
+    def advice(self, shape: Sequence[int]) -> str | None:
+        """One sentence on what the cutoff always loses and what to do about it; None when it loses nothing."""
+        lost = self.lost(shape)
+        if not lost.any():
+            return None
+        height, width = shape[-2:]
+        frequency = torch.hypot(torch.fft.fftfreq(height)[:, None], torch.fft.fftfreq(width))
+        n = max(1, min(self.draws(shape), 2**25 // (height * width)))
+        strongest = self.svals(n, shape, torch.Generator().manual_seed(0)).amax((0, 1))
+        return (
+            f"The cutoff {self.cutoff:g} always loses {int(lost.sum())} of {lost.numel()} frequencies, from "
+            f"{float(frequency[lost].min()):.2f} cycles a pixel on: use a cutoff below {float(strongest.min()):.2g}, or "
+            f"narrower kernels than width = {self.width}."
+        )
+
+
+def _bell(size: int, width: Tensor) -> Tensor:
+    """Gaussians of sum 1 around entry 0 of a circle."""
+    distance = size * torch.fft.fftfreq(size, dtype=torch.float64)
+    bell = torch.exp(-0.5 * (distance / width) ** 2)
+    return bell / bell.sum(1, keepdim=True)
+
+
+def _splat(y: Tensor, x: Tensor, height: int, width: int) -> Tensor:
+    """Points of equal weight, shared among the four entries around each in proportion to their nearness."""
+    kernel = torch.zeros(len(y), height * width, dtype=y.dtype)
+    for row in (y.floor(), y.floor() + 1):
+        for column in (x.floor(), x.floor() + 1):
+            weight = (1 - (y - row).abs()) * (1 - (x - column).abs()) / y.shape[1]
+            kernel = kernel.scatter_add(1, (row.long() % height) * width + column.long() % width, weight)
+    return kernel.reshape(-1, height, width)

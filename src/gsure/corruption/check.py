@@ -1,0 +1,115 @@
+"""The battery that every corruption family passes, ours and a user's own."""
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+from gsure.basis import check_basis
+from gsure.corruption.base import DOUBLE, Corruption
+from gsure.noise import generators, normal
+
+
+def check_corruption(corruption: Corruption, shape: Sequence[int], draws: int = 30_000) -> None:
+    """Try all that the method relies on, on signals of this shape (without the batch); a `ValueError` lists what fails.
+
+    30,000 draws know the coverage of an entry to 0.3 %; give fewer where a draw is dear. Statistical claims are rejected
+    where chance alone would do it once in a million times. Seeds are fixed, so that the verdict is always the same.
+    """
+    shape = tuple(shape)
+    try:
+        corruption.check_shape(shape)
+        failed = _check_draws(corruption, shape)
+        if not failed:
+            failed = [*_check_measurements(corruption, shape), *_check_coverage(corruption, shape, draws)]
+    except (RuntimeError, TypeError, IndexError) as error:
+        raise ValueError(f"{corruption} cannot corrupt signals of shape {shape}: {error}") from error
+    try:
+        check_basis(corruption.basis, shape)
+    except ValueError as error:
+        failed.append(f"have an orthogonal basis ({error})")
+    if failed:
+        raise ValueError(
+            f"{corruption} is not a sound corruption of signals of shape {shape}; it does not: {'; '.join(failed)}."
+        )
+
+
+def _check_draws(corruption: Corruption, shape: tuple[int, ...]) -> list[str]:
+    """What fails of the singular values by themselves."""
+    first, again, other = (corruption.svals(32, shape, torch.Generator().manual_seed(seed)) for seed in (0, 0, 1))
+    fits = first.ndim == len(shape) + 1 and len(first) == 32
+    if not (fits and all(mine in (1, theirs) for mine, theirs in zip(first.shape[1:], shape, strict=True))):
+        return [f"draw svals whose shape broadcasts against 32 signals ({tuple(first.shape)} was drawn)"]
+    among, alone = (corruption.svals(len(k), shape, generators(0, indices=k)) for k in (range(4), [2]))
+    is_random = not first.equal(other)
+    claims = {
+        "draw svals that are finite and at least 0": bool((first.isfinite() & (first >= 0)).all()),
+        "draw the same from the same generator": first.equal(again),
+        "draw afresh for each sample": not is_random or any((drawn != drawn[:1]).any() for drawn in (first, other)),
+        "draw sample k from generator k alone": among[2:3].allclose(alone),
+    }
+    return [claim for claim, holds in claims.items() if not holds]
+
+
+def _check_measurements(corruption: Corruption, shape: tuple[int, ...]) -> list[str]:
+    """What fails of ȳ = P x̄ + z̄, z̄_i ~ N(0, std_i²), independent of one another."""
+    n = max(8, min(256, 2**18 // torch.Size(shape).numel()))
+    x = normal((n, *shape), torch.Generator().manual_seed(2), like=DOUBLE)
+    given, xbar = x.clone(), corruption.basis.to_spectral(x)
+    exact, noisy, louder = (corruption.apply(x, s, torch.Generator().manual_seed(3)) for s in (0.0, 0.3, 0.6))
+    among, alone = (corruption.apply(x[k], 0.3, generators(0, indices=k)) for k in (list(range(4)), [2]))
+
+    mask = noisy.mask.expand_as(x)
+    z = torch.where(mask == 1, (noisy.ybar - xbar) / torch.where(mask == 1, noisy.std, 1.0), 0.0)
+    beside, kept_beside = (part.flatten(1)[:, 1:] * part.flatten(1)[:, :-1] for part in (z, mask))
+    between, kept_between = (part[1:] * part[:-1] for part in (z, mask))
+    claims = {
+        "leave its argument alone": x.equal(given),
+        "keep or drop, P² = P": bool((mask * mask == mask).all()),
+        "measure mask * xbar at sigma_0 = 0": exact.ybar.allclose(exact.mask * xbar, rtol=1e-6, atol=1e-6),
+        "state a std in proportion to sigma_0": louder.std.allclose(2 * noisy.std),
+        "have noise of mean 0": _by_chance(z.sum(), mask.sum()),
+        "have noise of the stated std": _by_chance((z**2 - mask).sum(), 2 * mask.sum()),
+        "have white noise, independent among entries": _by_chance(beside.sum(), kept_beside.sum()),
+        "have noise of its own for each sample": _by_chance(between.sum(), kept_between.sum()),
+        "measure sample k from generator k alone": among[2].ybar.allclose(alone.ybar),
+    }
+    return [claim for claim, holds in claims.items() if not holds]
+
+
+def _check_coverage(corruption: Corruption, shape: tuple[int, ...], draws: int) -> list[str]:
+    """What fails of coverage = E[P], entry by entry and for the share that a draw keeps."""
+    coverage = corruption.coverage(shape)
+    stated = coverage.value
+    fits = stated.ndim == len(shape) + 1 and len(stated) == 1
+    if not (fits and all(mine in (1, theirs) for mine, theirs in zip(stated.shape[1:], shape, strict=True))):
+        return [f"state a coverage whose shape broadcasts ({tuple(stated.shape)} was stated)"]
+    if not ((stated >= 0) & (stated <= 1)).all():
+        return ["state a coverage in [0, 1]"]
+
+    generator, at_once = torch.Generator().manual_seed(4), max(1, 2**22 // torch.Size(shape).numel())
+    kept = torch.zeros(())
+    shares: list[Tensor] = []
+    for start in range(0, draws, at_once):
+        mask = (corruption.svals(min(at_once, draws - start), shape, generator) > corruption.cutoff).double()
+        kept = kept + mask.sum(0, keepdim=True)
+        shares.append(mask.flatten(1).mean(1))
+    found, share = kept / draws, torch.cat(shares)
+    squared_error = (coverage.standard_error or 0.0) ** 2
+    # At least one draw's worth of variance, where the stated coverage leaves none; certainty has a claim of its own.
+    variance = (stated * (1 - stated)).clamp(min=1 / draws) / draws + squared_error
+    certain = ((stated == 0) | (stated == 1)) & (coverage.standard_error is None)
+    claims = {
+        "cover each entry as its coverage says": _by_chance(found - stated, variance),
+        "keep as much in all as its coverage says": _by_chance(
+            share.mean() - stated.mean(), share.var() / draws + squared_error + 1e-18
+        ),
+        "always keep what has coverage 1, and never what has 0": bool(((found == stated) | ~certain).all()),
+    }
+    return [claim for claim, holds in claims.items() if not holds]
+
+
+def _by_chance(deviation: Tensor, variance: Tensor) -> bool:
+    """Whether deviations from zero of this variance would be seen more often than once in a million times, by any of them."""
+    z = deviation.abs() / variance.clamp(min=1e-30).sqrt()
+    return bool(z.max() < -torch.special.ndtri(torch.tensor(0.5e-6 / z.numel(), dtype=torch.float64)))

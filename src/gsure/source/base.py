@@ -1,0 +1,167 @@
+"""A source: clean or raw signals, one at a time, by index.
+
+Files are listed and headers read when a source is made; pixels only when a sample is asked for. A source holds names, sizes
+and options, never an open file, so that worker processes can take copies of it.
+"""
+
+import dataclasses
+import functools
+import hashlib
+import importlib
+import os
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from types import ModuleType
+from typing import Any, ClassVar, NamedTuple, TypeVar
+
+import numpy as np
+
+T = TypeVar("T")
+
+
+class Sample(NamedTuple):
+    """One signal: float32 (channels, height, width), real in [-1, 1], or complex as (real, imaginary) channel pairs."""
+
+    x: np.ndarray
+    group: str
+    """The volume, subject or file it came from: splits and metrics go by it."""
+    scale: float
+    """What the raw signal was divided by; 1 for images mapped to [-1, 1]."""
+
+
+class Source(ABC):
+    """To add one, write a frozen dataclass with `kind`, `is_complex`, `shape`, the methods below, and list it in `KINDS`."""
+
+    kind: ClassVar[str]
+    is_complex: bool
+    shape: tuple[int, int, int]
+
+    @abstractmethod
+    def __len__(self) -> int: ...
+
+    @abstractmethod
+    def _read(self, index: int) -> Sample:
+        """Sample `index`, already known to lie in 0..len - 1; reads no more than it needs."""
+
+    @abstractmethod
+    def _content(self) -> dict[str, Any]:
+        """What the fingerprint says about the files behind this source."""
+
+    def __getitem__(self, index: int) -> Sample:
+        if not -len(self) <= index < len(self):
+            raise IndexError(f"Sample {index} was asked for, but {self.kind} has {len(self)}: count from 0.")
+        return self._read(index % len(self))
+
+    def fingerprint(self) -> dict[str, Any]:
+        """Where the data came from, as JSON: kind, options, number of samples, and what identifies the files."""
+        options = {f.name: getattr(self, f.name) for f in dataclasses.fields(self) if f.init}  # type: ignore[arg-type]
+        return {
+            "kind": self.kind,
+            "options": {name: _jsonable(value) for name, value in options.items()},
+            "samples": len(self),
+            "shape": list(self.shape),
+            "complex": self.is_complex,
+            **self._content(),
+        }
+
+    def _set(self, **values: Any) -> None:
+        """Fields that construction works out; the dataclasses are frozen for everyone else."""
+        for name, value in values.items():
+            object.__setattr__(self, name, value)
+
+
+def _jsonable(value: Any) -> Any:
+    return str(value) if isinstance(value, Path) else list(value) if isinstance(value, tuple) else value
+
+
+def existing(path: str | Path) -> Path:
+    path = Path(path).expanduser()
+    if not path.exists():
+        raise FileNotFoundError(f"There is no file or folder {path}: check the path.")
+    return path
+
+
+def files_in(path: str | Path, *endings: str) -> tuple[str, ...]:
+    """The path itself if it is a file, else every file below it with one of the endings, sorted."""
+    path = existing(path)
+    if path.is_file():
+        return (str(path),)
+    found = sorted(str(p) for p in path.rglob("*") if p.name.lower().endswith(endings) and p.is_file())
+    if not found:
+        raise FileNotFoundError(f"The folder {path} has no file that ends in {' or '.join(endings)}: check the path.")
+    return tuple(found)
+
+
+def summary(entries: Iterable[tuple[str, int]]) -> dict[str, Any]:
+    """Names and sizes of any number of files in a few words: how many, how large, the first, and a hash of the list."""
+    entries = list(entries)
+    digest = hashlib.sha256("".join(f"{name}\t{size}\n" for name, size in entries).encode()).hexdigest()
+    return {"files": len(entries), "bytes": sum(size for _, size in entries), "first": entries[0][0], "sha256": digest}
+
+
+def sizes(files: Iterable[str]) -> list[tuple[str, int]]:
+    return [(Path(file).name, os.path.getsize(file)) for file in files]
+
+
+def optional(module: str) -> ModuleType:
+    """A reader of the extra `formats`, imported when first needed."""
+    try:
+        return importlib.import_module(module)
+    except ImportError as error:
+        raise ValueError(
+            f'This format is read with the package {module}, which is not installed: pip install "gsure-diffusion[formats]".'
+        ) from error
+
+
+def kept(opener: Callable[[str], T], file: str) -> T:
+    """What `opener` makes of the file, kept for the next samples; made anew in each process and when the file changes."""
+    status = os.stat(file)
+    return _kept(opener, file, os.getpid(), status.st_mtime_ns, status.st_size)
+
+
+@functools.lru_cache(maxsize=4)
+def _kept(opener: Callable[[str], T], file: str, process: int, modified: int, size: int) -> T:
+    return opener(file)
+
+
+def refuse_nonfinite(values: np.ndarray, what: str) -> None:
+    if bad := values.size - int(np.isfinite(values).sum()):
+        raise ValueError(f"{what} has {bad} values that are NaN or infinite: repair or remove it first.")
+
+
+def in_pairs(z: np.ndarray) -> np.ndarray:
+    """Complex (..., height, width) as float32 channels (real, imaginary, real, imaginary, ...)."""
+    z = z.reshape(-1, *z.shape[-2:])
+    return np.stack([z.real, z.imag], 1).reshape(-1, *z.shape[-2:]).astype(np.float32)
+
+
+def to_image(kspace: np.ndarray) -> np.ndarray:
+    """Centred orthonormal inverse Fourier transform, the inverse of gsure.Fourier.to_spectral."""
+    axes = (-2, -1)
+    return np.fft.fftshift(np.fft.ifft2(np.fft.ifftshift(kspace, axes), norm="ortho"), axes)
+
+
+def centre_crop(plane: np.ndarray, height: int, width: int) -> np.ndarray:
+    top, left = (plane.shape[-2] - height) // 2, (plane.shape[-1] - width) // 2
+    return plane[..., top : top + height, left : left + width]
+
+
+def resized(plane: np.ndarray, size: int) -> np.ndarray:
+    """A square (height, width) at another size: antialiased bilinear, in float32."""
+    if plane.shape == (size, size):
+        return plane
+    from PIL import Image
+
+    square = Image.fromarray(np.ascontiguousarray(plane, np.float32))
+    return np.asarray(square.resize((size, size), Image.Resampling.BILINEAR))
+
+
+def check_size(size: int | None) -> None:
+    if size is not None and size < 1:
+        raise ValueError(f"size must be at least 1, but is {size}.")
+
+
+def check_scale(scale: float | None) -> None:
+    if scale is not None and not 0 < scale < float("inf"):
+        raise ValueError(f"scale must be a finite number above 0, but is {scale}.")

@@ -1,0 +1,247 @@
+"""corrupt, import and inspect as a person types them, on real files made on the fly."""
+
+import dataclasses
+import json
+import subprocess
+import sys
+
+import h5py
+import numpy as np
+import pytest
+import torch
+from conftest import z_score
+
+import gsure
+from gsure import cli
+from gsure.corruption import FAMILIES
+from gsure.source import KINDS, open_source
+from gsure.store import Signals
+
+
+def run(*words: object, capsys=None) -> str:
+    assert cli.main([str(word) for word in words]) == 0
+    return capsys.readouterr().out if capsys else ""
+
+
+def complaint(capsys, *words: object) -> str:
+    capsys.readouterr()
+    assert cli.main([str(word) for word in words]) == 2
+    message = capsys.readouterr().err
+    assert "Traceback" not in message
+    return message
+
+
+DIGITS = ["corrupt", "digits", "d.h5", "--corruption", "patches", "--p", 0.4, "--size", 2, "--sigma", 0.02]
+
+
+@pytest.fixture
+def here(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def test_digits_become_measurements_and_clean_signals_in_two_files(here, capsys):
+    summary = json.loads(run(*DIGITS, "--clean", "c.h5", "--json", capsys=capsys))
+    assert summary["samples"] == 1797
+    assert summary["can train"] == "yes"
+    data, clean = gsure.open("d.h5"), Signals("c.h5")
+    m, x = data[:], clean[:]
+    assert m.mask.shape == (1797, 1, 8, 8)
+    noise = (m.ybar - m.mask * x)[m.mask == 1]
+    assert abs(z_score(noise)) < 5
+    assert abs(z_score(noise**2 - 0.02**2)) < 5
+    patches = torch.nn.functional.avg_pool2d(m.mask, 2)
+    assert ((patches == 0) | (patches == 1)).all()
+    assert float(data.coverage.min()) == pytest.approx(0.6)
+    assert data.unit == (2, 2)
+    with h5py.File("d.h5") as file:
+        assert "x" not in file, "no clean signal in the measurement file"
+
+
+def test_what_happens_to_a_sample_depends_on_seed_and_index_alone(here):
+    run(*DIGITS, "--limit", 600)
+    reference = gsure.open("d.h5")[:]
+    for name, options in {"workers": ["--workers", 2], "shards": ["--shards", 3], "limit": []}.items():
+        limit = 300 if name == "limit" else 600
+        run("corrupt", "digits", name, *DIGITS[3:], "--limit", limit, *options)
+        assert gsure.open(name)[:].ybar.equal(reference.ybar[:limit])
+    run("corrupt", "digits", "seed", *DIGITS[3:], "--limit", 600, "--seed", 1)
+    assert not gsure.open("seed")[:].mask.equal(reference.mask)
+
+
+def test_sigma_may_be_a_range(here):
+    run("corrupt", "digits", "d.h5", "--corruption", "noise", "--sigma", "[0.1,0.3]", "--limit", 200)
+    std = gsure.open("d.h5")[:].std.flatten()
+    assert std.min() > 0.1
+    assert std.max() < 0.3
+    assert len(std.unique()) == 200
+
+
+def test_a_blur_file_keeps_its_singular_values(here):
+    run("corrupt", "digits", "d.h5", "--corruption", "blur", "--sigma", 0.02, "--limit", 50, "--clean", "c.h5")
+    data, clean = gsure.open("d.h5"), Signals("c.h5")
+    m, xbar = data[:], data.basis.to_spectral(clean[:])
+    scores = ((m.ybar - m.mask * xbar) / m.std.clamp(min=1e-12))[m.mask == 1]
+    assert abs(z_score(scores)) < 5
+    assert abs(z_score(scores**2 - 1)) < 5
+
+
+@pytest.mark.parametrize(
+    "family", ["lines --R 4", "poisson_disc --R 15", "gaussian_lines --R 4", "equispaced_lines --R 4"]
+)
+def test_phantoms_go_through_the_mri_families_and_make_a_figure(here, family):
+    run(
+        "corrupt",
+        "phantom",
+        "p.h5",
+        "--corruption",
+        *family.split(),
+        "--sigma",
+        0.01,
+        "--limit",
+        40,
+        "--clean",
+        "c.h5",
+        "--source.size",
+        32,
+    )
+    run("inspect", "p.h5", "--figure", "p.png", "--clean", "c.h5")
+    assert (here / "p.png").stat().st_size > 10_000
+    R = float(family.split()[-1])
+    kept = gsure.open("p.h5")[:].mask.flatten(1).mean(1)
+    assert ((kept * R - 1).abs() < 0.15).all()  # whole lines of 32
+
+
+def test_inspect_says_what_is_in_a_file(here, capsys):
+    run(*DIGITS, "--limit", 20, "--clean", "c.h5")
+    capsys.readouterr()
+    text = run("inspect", "d.h5", capsys=capsys)
+    for word in ("1 × 8 × 8", "Identity()", "patches", "closed form", "0.02", "can train"):
+        assert word in text
+    assert json.loads(run("inspect", "c.h5", "--json", capsys=capsys))["holds"] == "signals"
+
+
+def test_options_on_the_command_line_are_those_of_the_classes():
+    """They are written out in cli.py so that --help need not import torch."""
+
+    def fields(classes):
+        return {field.name for kind in classes for field in dataclasses.fields(kind) if field.init}
+
+    assert set(cli.FAMILIES) == set(FAMILIES)
+    assert set(cli.FAMILY_OPTIONS) == fields(FAMILIES.values())
+    assert set(cli.SOURCE_OPTIONS) == fields(KINDS.values()) - {"path", "skip_bad"}
+
+
+def test_help_does_not_wait_for_torch():
+    code = (
+        "import sys, gsure.cli\ntry: gsure.cli.main(['corrupt', '--help'])\nfinally: sys.exit('torch' in sys.modules)"
+    )
+    assert subprocess.run([sys.executable, "-c", code], stdout=subprocess.DEVNULL, check=False).returncode == 0
+
+
+def test_a_configuration_file_can_be_printed_and_used(here, capsys):
+    with pytest.raises(SystemExit):
+        cli.main([str(word) for word in [*DIGITS, "--limit", 10, "--print_config"]])
+    (here / "c.yaml").write_text(capsys.readouterr().out)
+    run("corrupt", "--config", "c.yaml", "--sigma", 0.5)
+    data = gsure.open("d.h5")
+    assert len(data) == 10
+    assert data.max_std == pytest.approx(0.5)
+
+
+# Import
+
+
+def kspace(n: int, generator: torch.Generator, size: int = 16, sigma: float = 0.05) -> tuple[torch.Tensor, np.ndarray]:
+    source = open_source("phantom", size=size, n=n)
+    x = torch.stack([torch.from_numpy(source[i].x) for i in range(n)])
+    xbar = gsure.Fourier().to_spectral(x)
+    noisy = xbar + sigma * torch.randn(xbar.shape, generator=generator)
+    return xbar, torch.complex(noisy[:, 0], noisy[:, 1]).numpy().astype(np.complex64)
+
+
+def test_fastmri_test_volumes_are_imported_with_their_mask(here, generator):
+    _, k = kspace(6, generator)
+    mask = np.arange(16) % 3 != 1
+    for name, part in (("file1.h5", k[:4]), ("file2.h5", k[4:])):
+        with h5py.File(name, "w") as file:
+            file["kspace"] = part * mask * 7e-5
+            file["mask"] = mask.astype(np.float32)
+    run("import", "fastmri", ".", "m.out", "--scale", 7e-5, "--sigma", 0.05, "--slices", "[1,3]")
+    data = gsure.open("m.out")
+    assert data.groups() == ["file1", "file1", "file1", "file2"]
+    assert data.mask_shape == (1, 1, 16)
+    expected = np.stack([k.real, k.imag], 1)[[1, 2, 3, 5]] * mask
+    np.testing.assert_allclose(data[:].ybar, expected, atol=1e-5)
+    assert data.coverage.flatten().tolist() == mask.astype(float).tolist()
+
+
+def test_a_file_with_entries_never_covered_says_that_it_cannot_train(here, generator, capsys):
+    np.save("k.npy", kspace(3, generator)[1])
+    np.save("mask.npy", np.arange(16) % 2)
+    text = run("import", "array", "k.npy", "m.h5", "--mask", "mask.npy", "--sigma", 0.05, capsys=capsys)
+    assert "no: 8 of 16 entries are never measured" in text
+
+
+def test_sigma_is_estimated_when_asked_and_the_file_says_so(here, generator, capsys):
+    np.save("k.npy", kspace(24, generator, size=64)[1])
+    summary = json.loads(run("import", "array", "k.npy", "m.h5", "--sigma", "estimate", "--json", capsys=capsys))
+    assert summary["sigma_0"]["estimated"] is True
+    assert 0.048 < summary["sigma_0"]["given"] < 0.06  # phantoms reach the corners a little: signal counts as noise
+    images = (
+        torch.zeros(8, 1, 32, 32) + torch.linspace(-1, 1, 32) + 0.03 * torch.randn(8, 1, 32, 32, generator=generator)
+    )
+    np.save("x.npy", images.numpy())
+    run("import", "array", "x.npy", "x.h5", "--basis", "Identity", "--sigma", "estimate")
+    assert gsure.open("x.h5").max_std == pytest.approx(0.03, rel=0.1)
+
+
+def test_cfl_with_a_mask_is_imported(here, generator):
+    _, k = kspace(3, generator)
+    mask = (np.arange(16) % 3 != 0).astype(np.complex64)
+    for name, array in (("k", np.moveaxis(k * mask, 0, -1)), ("mask", np.broadcast_to(mask, (16, 16))[..., None])):
+        array.astype(np.complex64).ravel(order="F").tofile(f"{name}.cfl")
+        (here / f"{name}.hdr").write_text("# Dimensions\n" + " ".join(map(str, array.shape)) + "\n")
+    run("import", "cfl", "k.cfl", "m.h5", "--mask", "mask.cfl", "--sigma", 0.05)
+    np.testing.assert_allclose(gsure.open("m.h5")[:].ybar[:, 0], (k * mask).real, atol=1e-6)
+
+
+# Bad input
+
+
+def test_mistakes_cost_a_sentence_and_no_data(here, capsys, generator):
+    run(*DIGITS, "--limit", 5)
+    np.save("k.npy", kspace(2, generator)[1])
+    np.save("narrow.npy", np.ones(7))
+    np.save("odd.npy", np.full(16, 0.5))
+    bad = kspace(2, generator)[1]
+    bad[1, 3, 3] = np.nan
+    np.save("nan.npy", bad)
+    with h5py.File("nokspace.h5", "w") as file:
+        file["image"] = [1.0]
+    phantom = ["corrupt", "phantom", "x.h5", "--source.size", 16, "--source.n", 4, "--sigma", 0.1, "--corruption"]
+    for words, message in [
+        (DIGITS, "d.h5 exists already: choose another name, or add --force"),
+        ([*DIGITS[:2], "x.h5", *DIGITS[3:], "--clean", "x.h5"], "must go to two files"),
+        (["corrupt", "digits", "x.h5", "--corruption", "dust", "--sigma", 1], "no corruption 'dust'; there are patches"),
+        (["corrupt", "digits", "x.h5", "--corruption", "patches", "--size", 2, "--sigma", 1], "needs --p"),
+        (["corrupt", "digits", "x.h5", "--corruption", "pixels", "--p", 0.5, "--R", 2, "--sigma", 1], "no option --R"),
+        (["corrupt", "digits", "x.h5", "--corruption", "patches", "--p", 0.5, "--size", 3, "--sigma", 1], "Patches of 3x3 do not tile"),
+        (["corrupt", "digits", "x.h5", "--corruption", "noise", "--sigma", -1], "sigma_0 must be"),
+        (["corrupt", "digits", "x.h5", "--corruption", "lines", "--R", 4, "--sigma", 1], "channel pairs"),
+        (["corrupt", "nowhere/", "x.h5", "--corruption", "noise", "--sigma", 1], "nowhere"),
+        ([*phantom, "lines", "--R", 100], "R = 100"),
+        (["import", "array", "k.npy", "x.h5", "--mask", "narrow.npy", "--sigma", 1], "does not broadcast"),
+        (["import", "array", "k.npy", "x.h5", "--mask", "odd.npy", "--sigma", 1], "must be 0 (dropped) or 1 (kept)"),
+        (["import", "array", "nan.npy", "x.h5", "--sigma", 1], "Sample 1, of nan, has values that are NaN"),
+        (["import", "fastmri", "nokspace.h5", "x.h5", "--sigma", 1], "has no kspace and no mask"),
+        (["inspect", "k.npy"], "cannot be read as HDF5"),
+        (["inspect", "none.h5"], "There is no file none.h5"),
+        (["inspect", "d.h5", "--figure", "x.png", "--clean", "d.h5"], "where signals are wanted"),
+    ]:  # fmt: skip
+        assert message in complaint(capsys, *words), words
+    assert not (here / "x.h5").exists()
+    with pytest.raises(SystemExit) as caught:
+        cli.main(["corrupt", "digits", "x.h5", "--corruption", "noise"])
+    assert caught.value.code == 2
+    assert "sigma" in capsys.readouterr().err
