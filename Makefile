@@ -13,7 +13,7 @@ setup: .venv/.ready
 	touch $@
 
 test: setup
-	$(BIN)/pytest
+	$(BIN)/pytest -n auto
 
 lint: setup
 	$(BIN)/ruff check .
@@ -23,6 +23,7 @@ lint: setup
 bench: setup
 	$(BIN)/python bench/finite_difference.py
 	$(BIN)/python bench/floor.py
+	$(BIN)/python bench/store.py
 
 demo: setup
 	$(BIN)/python examples/toy2d.py

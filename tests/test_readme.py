@@ -3,8 +3,10 @@
 import re
 from pathlib import Path
 
-import pytest
+import numpy as np
 import torch
+
+import gsure
 
 ROOT = Path(__file__).parent.parent
 

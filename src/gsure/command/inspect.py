@@ -80,6 +80,12 @@ def as_picture(x: Tensor, is_complex: bool) -> Tensor:
     return x.movedim(0, -1) if len(x) == 3 else x[0]
 
 
+def _coloured(picture: Tensor, kept: Tensor) -> Tensor:
+    missing = torch.tensor([0.85, 0.72, 0.55])
+    colours = picture if picture.ndim == 3 else picture[..., None].expand(-1, -1, 3)
+    return torch.where(kept[..., None] == 1, colours, missing)
+
+
 def draw(data: Measurements, path: Path, clean: Signals | None = None, columns: int = 6) -> None:
     """The first samples: clean if available, as measured (pseudo-inverse, zero-filled), their masks; and the coverage."""
     from matplotlib.figure import Figure  # a figure of its own: the caller's backend and pyplot state stay as they are
@@ -94,6 +100,9 @@ def draw(data: Measurements, path: Path, clean: Signals | None = None, columns: 
     is_complex = data.header["complex"]
     rows = {} if clean is None else {"clean": [as_picture(x, is_complex) for x in clean[:columns]]}
     rows["measured"] = [as_picture(x, is_complex) for x in data.basis.to_signal(measurement.ybar)]
+    if data.basis.is_signal:  # what is missing gets a colour of its own
+        whole = measurement.mask.expand_as(measurement.ybar).amin(1)
+        rows["measured"] = [_coloured(x, kept) for x, kept in zip(rows["measured"], whole, strict=True)]
     if (
         measurement.max_std
         > 1.5 * float(measurement.std.expand_as(measurement.mask)[measurement.mask == 1].min()) + 1e-12

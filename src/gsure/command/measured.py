@@ -94,7 +94,7 @@ def import_(
 
 
 def estimate_sigma(spectra: Sequence[Spectrum], basis: Basis) -> float:
-    """Noise from entries that hold hardly any signal: median(|v|) / 0.6745, as for a Gaussian. What signal they do hold adds to it."""
+    """Noise from entries that hold hardly any signal: median(|v|) / 0.6745, as for a Gaussian; what signal is there, adds."""
     values: list[np.ndarray] = []
     for ybar, mask, _ in spectra:
         _, h, w = ybar.shape
