@@ -24,6 +24,7 @@ LAYERS: dict[str, set[str]] = {
     "divergence": {"noise"},
     "objective": {"measurement", "denoiser", "divergence", "noise"},
     "sample": {"denoiser", "noise"},
+    "restore": {"measurement", "denoiser", "sample", "noise"},
     "corruption": {"basis", "measurement", "noise"},
     "source": set(),
     "store": {"basis", "measurement", "noise"},

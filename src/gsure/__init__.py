@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from gsure.network import mlp, unet
     from gsure.noise import generators
     from gsure.objective import Objective
+    from gsure.restore import ddrm
     from gsure.sample import ddim
     from gsure.schedule import Schedule
     from gsure.store import Measurements, Signals, open
@@ -40,6 +41,7 @@ _MODULES = {
     "network": ["mlp", "unet"],
     "noise": ["generators"],
     "objective": ["Objective"],
+    "restore": ["ddrm"],
     "sample": ["ddim"],
     "schedule": ["Schedule"],
     "store": ["Measurements", "Signals", "open"],

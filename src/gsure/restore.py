@@ -1,0 +1,56 @@
+"""Restoration: draws of the signal behind a measurement, with any denoiser, whatever masks and noise it was trained on."""
+
+import itertools
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from gsure.denoiser import Denoiser
+from gsure.measurement import Measurement
+from gsure.noise import Generators, normal
+from gsure.sample import evaluating, times
+
+
+@torch.no_grad()
+def ddrm(
+    denoiser: Denoiser,
+    measurement: Measurement,
+    steps: int = 100,
+    eta: float = 0.85,
+    eta_b: float = 1.0,
+    *,
+    generator: Generators,
+) -> Float[Tensor, "b *n"]:
+    """One draw x̄ for each measurement by DDRM (Kawar et al., 2022), entry by entry, on the scale u_t = x̄_t/√ᾱ_t of noise ς_t:
+
+        dropped              u_s = x̂ + √(1-η²) ς_s (u_t - x̂)/ς_t + η ς_s ε
+        kept, ς_s < std      u_s = x̂ + √(1-η²) ς_s (ȳ - x̂)/std + η ς_s ε
+        kept, ς_s ≥ std      u_s = (1-η_b) x̂ + η_b ȳ + √(ς_s² - η_b² std²) ε
+
+    This η is not DDIM's; with nothing kept the two agree at η = 0. With η_b = 1 and std = 0 kept entries stay as measured.
+    """
+    for name, value in {"eta": eta, "eta_b": eta_b}.items():
+        if not 0 <= value <= 1:
+            raise ValueError(f"{name} must lie between 0 and 1, but is {value}.")
+    schedule, ybar = denoiser.schedule, measurement.ybar
+    std = (measurement.mask * measurement.std).expand_as(ybar)
+    kept = (measurement.mask == 1).expand_as(ybar)
+    sigma = schedule.sigma.tolist()
+    last = sigma[-1]
+    known = kept & (std < last)
+    start = torch.where(known, (last**2 - std**2).clamp(min=0).sqrt(), last)  # the clamp is for entries not chosen
+    u_t = torch.where(known, ybar, 0.0) + start * normal(ybar.shape, generator, like=ybar)
+    with evaluating(denoiser):
+        for t, s in itertools.pairwise(times(schedule.T, steps)):
+            sigma_t, sigma_s = sigma[t], sigma[s]
+            xbar_t = schedule.alpha_bar[t].sqrt().item() * u_t
+            xbar_hat = denoiser(xbar_t, torch.full((len(u_t),), t, device=u_t.device))
+            loud = kept & (std <= sigma_s)
+            quiet = kept & ~loud
+            away = torch.where(quiet, (ybar - xbar_hat) / torch.where(quiet, std, 1.0), (u_t - xbar_hat) / sigma_t)
+            mean = xbar_hat + (1 - eta**2) ** 0.5 * sigma_s * away
+            spread = (sigma_s**2 - eta_b**2 * torch.where(loud, std, 0.0) ** 2).sqrt()
+            mean = torch.where(loud, (1 - eta_b) * xbar_hat + eta_b * ybar, mean)
+            u_t = mean + torch.where(loud, spread, eta * sigma_s) * normal(ybar.shape, generator, like=ybar)
+    return u_t

@@ -1,0 +1,93 @@
+import itertools
+
+import pytest
+import torch
+from conftest import Function, z_score
+
+from gsure import Denoiser, Identity, Measurement, Schedule, ddim, ddrm, generators, mlp
+
+SCHEDULE = Schedule.linear(1e-4, 0.02, 1000)
+VARIANCES = torch.tensor([0.04, 0.5, 1.0, 3.0], dtype=torch.float64)
+
+
+def gaussian_denoiser() -> Denoiser:
+    def f(x_t, t):
+        alpha_bar_t = SCHEDULE.at(t, like=x_t)
+        return alpha_bar_t.sqrt() * VARIANCES / (alpha_bar_t * VARIANCES + 1 - alpha_bar_t) * x_t
+
+    return Denoiser(Function(f), SCHEDULE, Identity())
+
+
+def test_without_noise_kept_entries_are_reproduced_exactly(generator):
+    mask = torch.tensor([[1, 0, 1, 0], [0, 1, 1, 1]]).double()
+    ybar = mask * torch.randn(2, 4, generator=generator, dtype=torch.float64)
+    xbar = ddrm(gaussian_denoiser(), Measurement(ybar, mask, 0.0), 20, generator=generator)
+    assert (xbar * mask).equal(ybar)
+    assert (xbar * (1 - mask)).any()
+
+
+def test_a_full_mask_without_noise_returns_the_measurement(generator):
+    ybar = torch.randn(5, 4, generator=generator, dtype=torch.float64)
+    assert ddrm(gaussian_denoiser(), Measurement.clean(ybar), 50, generator=generator).equal(ybar)
+
+
+def test_an_empty_mask_without_stochasticity_is_ddim_from_the_same_start():
+    nothing = Measurement(torch.zeros(3, 4, dtype=torch.float64), 0.0, 0.3)
+    restored = ddrm(gaussian_denoiser(), nothing, 25, eta=0.0, generator=torch.Generator().manual_seed(0))
+    sampled = ddim(gaussian_denoiser(), (3, 4), 25, generator=torch.Generator().manual_seed(0))
+    start = (1 - SCHEDULE.alpha_bar[-1]).sqrt()  # ddim starts at ε, ddrm at √(1-ᾱ_T) ε; this denoiser is linear
+    torch.testing.assert_close(restored, start * sampled)
+
+
+@pytest.mark.parametrize("eta", [0.5, 0.85, 1.0])
+def test_dropped_entries_spread_as_the_algorithm_implies(eta, generator):
+    n, steps = 40_000, 20
+    mask = torch.tensor([[0.0, 0.0, 0.0, 1.0]]).double()
+    data = Measurement(torch.ones(n, 4).double() * mask, mask, 0.1)
+    xbar = ddrm(gaussian_denoiser(), data, steps, eta, generator=generator)
+
+    def variance(noise: float) -> torch.Tensor:
+        sigma = SCHEDULE.sigma
+        value = sigma[-1] ** 2 * torch.ones(4, dtype=torch.float64)
+        for t, s in itertools.pairwise(round(1000 * (steps - k) / steps) for k in range(steps + 1)):
+            c = VARIANCES / (VARIANCES + sigma[t] ** 2)
+            value = (c + (1 - eta**2) ** 0.5 * sigma[s] / sigma[t] * (1 - c)) ** 2 * value + noise * eta**2 * sigma[
+                s
+            ] ** 2
+        return value
+
+    dropped = slice(0, 3)
+    assert z_score(xbar**2 - variance(1.0))[dropped].abs().max() < 5
+    assert z_score(xbar**2 - variance(0.5))[dropped].abs().max() > 5  # a hidden 1/√2 on the noise
+
+
+def test_the_posterior_of_a_noisy_kept_entry_is_near_the_exact_one(generator):
+    """x ~ N(0, v), measured with std 0.5. DDRM is approximate: its mean is within 15 %, its std within 25 % of the truth."""
+    n, std, y = 20_000, 0.5, 1.0
+    data = Measurement(torch.full((n, 4), y, dtype=torch.float64), 1.0, std)
+    xbar = ddrm(gaussian_denoiser(), data, 100, generator=generator)
+    mean, spread = y * VARIANCES / (VARIANCES + std**2), (VARIANCES * std**2 / (VARIANCES + std**2)).sqrt()
+    inner = slice(1, 4)
+    torch.testing.assert_close(xbar.mean(0)[inner], mean[inner], rtol=0.15, atol=0)
+    torch.testing.assert_close(xbar.std(0)[inner], spread[inner], rtol=0.25, atol=0)
+
+
+def test_a_restoration_does_not_depend_on_its_batch(generator):
+    denoiser = Denoiser(mlp(4, width=16, depth=2), SCHEDULE, Identity())
+    mask = (torch.rand(5, 4, generator=generator) < 0.5).float()
+    data = Measurement(mask * torch.randn(5, 4, generator=generator), mask, torch.rand(5, 4, generator=generator))
+    whole = ddrm(denoiser, data, 10, generator=generators(0, indices=range(5)))
+    part = ddrm(denoiser, data[3:], 10, generator=generators(0, indices=[3, 4]))
+    torch.testing.assert_close(whole[3:], part, rtol=1e-4, atol=1e-4)
+
+
+def test_noise_above_the_last_level_is_no_information(generator):
+    data = Measurement(torch.full((2, 4), 1e6, dtype=torch.float64), 1.0, 1e6)
+    xbar = ddrm(gaussian_denoiser(), data, 10, eta=1.0, generator=generator)
+    assert xbar.isfinite().all()
+
+
+@pytest.mark.parametrize("options", [{"eta": 1.2}, {"eta_b": -0.1}])
+def test_impossible_restorations_are_refused(options, generator):
+    with pytest.raises(ValueError, match="must lie between 0 and 1"):
+        ddrm(gaussian_denoiser(), Measurement.clean(torch.zeros(1, 4).double()), 5, **options, generator=generator)
