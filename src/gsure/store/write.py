@@ -110,12 +110,14 @@ class Writer:
         single = len(self.sizes) == 1
         self._file = h5py.File(self.temporary if single else self.temporary / f"shard-{number:05d}.h5", "w")
         n = self._size
-        self._file.create_dataset("x" if self.basis is None else "ybar", (n, *self.shape), "<f4")
-        if self.basis is not None:
-            entries = math.prod(self.mask_shape)
-            self._file.create_dataset("mask", (n, -(-entries // 8)), "u1")
-            if not self.binary:
-                self._file.create_dataset("pinv", (n, *self.mask_shape), "<f4")
+        arrays: dict[str, tuple[tuple[int, ...], str]] = {}
+        if self.basis is None:
+            arrays["x"] = (self.shape, "<f4")
+        else:
+            arrays |= {"ybar": (self.shape, "<f4"), "mask": ((-(-math.prod(self.mask_shape) // 8),), "u1")}
+        if not self.binary:
+            arrays["pinv"] = (self.mask_shape, "<f4")
+        self._arrays = {name: self._file.create_dataset(name, (n, *row), kind) for name, (row, kind) in arrays.items()}
         self._groups: list[str] = []
         self._scales: list[float] = []
         self._sigma_0: list[float] = []
@@ -130,17 +132,18 @@ class Writer:
         if isinstance(values, Measurement):
             assert sigma_0 is not None
             mask = values.mask.expand(len(values), *self.mask_shape)
-            self._file["ybar"][rows] = values.ybar.numpy()
-            self._file["mask"][rows] = np.packbits(mask.flatten(1).numpy().astype(bool), axis=1)
+            kept = mask.numpy() != 0
+            self._arrays["ybar"][rows] = values.ybar.numpy()
+            self._arrays["mask"][rows] = np.packbits(kept.reshape(len(kept), -1), axis=1)
             if not self.binary:
                 sigma = sigma_0.reshape(-1, *[1] * len(self.mask_shape))
                 pinv = torch.where(sigma > 0, values.std / torch.where(sigma > 0, sigma, 1.0), mask)
-                self._file["pinv"][rows] = (pinv * mask).numpy()
+                self._arrays["pinv"][rows] = (pinv * mask).numpy()
             self._sigma_0 += sigma_0.tolist()
-            self._kept += mask.sum(0).numpy()
-            self._max_std = max(self._max_std, values.max_std)
+            self._kept += kept.sum(0, dtype=np.int64)
+            self._max_std = max(self._max_std, float(sigma_0.max()) if self.binary else values.max_std)
         else:
-            self._file["x"][rows] = values.numpy()
+            self._arrays["x"][rows] = values.numpy()
         self._groups += groups
         self._scales += scales
         self._filled += len(groups)
