@@ -112,6 +112,13 @@ def test_phantoms_go_through_the_mri_families_and_make_a_figure(here, family):
     assert ((kept * R - 1).abs() < 0.15).all()  # whole lines of 32
 
 
+def test_a_blur_that_loses_frequencies_says_which_and_what_to_do(here, capsys):
+    run("corrupt", "digits", "d.h5", "--corruption", "blur", "--width", "[2,3]", "--sigma", 0.02, "--limit", 50)
+    out, err = capsys.readouterr()
+    assert "entries are never measured" in out
+    assert "cycles a pixel on: use a cutoff below" in err
+
+
 def test_inspect_says_what_is_in_a_file(here, capsys):
     run(*DIGITS, "--limit", 20, "--clean", "c.h5")
     capsys.readouterr()

@@ -95,6 +95,10 @@ def test_mlps_take_signals_of_any_shape_and_masks(generator):
     ("make", "message"),
     [
         (lambda: Denoiser(mlp(2), SCHEDULE, Identity(), predicts="v"), "x, eps, not 'v'"),
+        (
+            lambda: Denoiser(unet(**SMALL, mask_input="channels"), SCHEDULE, Fourier(), sees_mask=True),
+            "mask_input='embedding'",
+        ),
         (lambda: unet(10, 1), "divisible by 16, but was given 10"),
         (lambda: unet(32, 1, mask_input="embedding"), "mask_shape"),
         (lambda: unet(32, 1, mask_input="picture"), "none, channels, embedding"),

@@ -143,7 +143,10 @@ def _corrupt(options: Namespace) -> None:
         force=options.force,
         progress=not options.json,
     )
-    _show(inspect(options.out), options.json)
+    summary = inspect(options.out)
+    _show(summary, options.json)
+    if summary["coverage"]["never covered"] and (advice := family.advice(source.shape)):
+        sys.stderr.write(f"{advice}\n")
 
 
 def _given(options: Namespace, known: dict[str, tuple[Any, str]]) -> dict[str, Any]:

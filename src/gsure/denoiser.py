@@ -23,6 +23,11 @@ class Denoiser(nn.Module):
     ) -> None:
         if predicts not in get_args(Predicts):
             raise ValueError(f"A denoiser predicts one of {', '.join(get_args(Predicts))}, not {predicts!r}.")
+        if sees_mask and getattr(network, "mask_input", None) == "channels" and not basis.is_signal:
+            raise ValueError(
+                f"mask_input='channels' shows the mask as a picture beside the signal, but in {basis} a mask entry is no "
+                "pixel: build the network with mask_input='embedding' and mask_shape."
+            )
         super().__init__()
         self.network = network
         self.schedule = schedule
@@ -34,6 +39,7 @@ class Denoiser(nn.Module):
         self, xbar_t: Float[Tensor, "b *n"], t: Int[Tensor, " b"], condition: Float[Tensor, "..."] | None = None
     ) -> Float[Tensor, "b *n"]:
         """x̄-hat. `condition` is the mask of x̄_t, at any shape that broadcasts against it; a mask-blind denoiser ignores it."""
+        t = t.to(xbar_t.device)
         x_t = self.basis.to_signal(xbar_t)
         seen = (_as_batch(condition, xbar_t),) if self.sees_mask else ()
         predicted = self.basis.to_spectral(self.network(x_t, t, *seen))

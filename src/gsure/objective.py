@@ -69,9 +69,10 @@ class Objective:
                 "give E[P], not W."
             )
         if never := int((coverage == 0).sum()):
+            first = ", ".join(str(tuple(entry)) for entry in (coverage == 0).nonzero()[:3].tolist())
             raise ValueError(
-                f"{never} of {coverage.numel()} entries are never measured (coverage 0), so nothing can be learned about "
-                "them: add measurements that cover them, or use a signal space without them."
+                f"{never} of {coverage.numel()} entries are never measured (coverage 0), the first at {first}, so nothing "
+                "can be learned about them: add measurements that cover them, or use a signal space without them."
             )
         if not 0 <= self.hide < 1:
             raise ValueError(f"hide is a share of the kept entries in [0, 1), but is {self.hide}.")
@@ -102,6 +103,7 @@ class Objective:
     ) -> Float[Tensor, " b"]:
         """The loss on `scored` of a denoiser that gets to see `shown`, the same measurement or a part of it."""
         ybar = scored.ybar
+        t = t.to(ybar.device)
         alpha_bar_t = denoiser.schedule.at(t, like=ybar)
         xbar_t = shown.perturb(alpha_bar_t, normal(ybar.shape, generator, like=ybar))
         seed = seed_from(generator)

@@ -65,6 +65,10 @@ class Corruption(ABC):
         if torch.Size(shape).numel() < 1:
             raise ValueError(f"A signal needs at least one entry, but shape {tuple(shape)} has none.")
 
+    def advice(self, shape: Sequence[int]) -> str | None:
+        """A sentence on entries that this family never measures and what to do about it; None if there are none."""
+        return None
+
     def draws(self, shape: Sequence[int]) -> int:
         """How many draws the Monte-Carlo `coverage` takes: 10,000, and for large signals fewer, down to 1,000."""
         return max(1_000, min(10_000, 2**25 // torch.Size(shape).numel()))
