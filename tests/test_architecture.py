@@ -16,7 +16,7 @@ FILES = sorted(SOURCE.rglob("*.py"))
 LAYERS: dict[str, set[str]] = {
     "__init__": set(),
     "noise": set(),
-    "schedule": set(),
+    "schedule": {"noise"},
     "basis": set(),
     "measurement": {"schedule"},
     "denoiser": {"schedule", "basis"},

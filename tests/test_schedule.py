@@ -4,7 +4,7 @@ import pytest
 import torch
 from diffusers import DDIMScheduler, DDPMScheduler, UniPCMultistepScheduler
 
-from gsure import Schedule
+from gsure import Schedule, generators
 
 SCHEDULES = {
     "linear": Schedule.linear(4e-4, 0.02, 1000),
@@ -88,6 +88,13 @@ def test_draw_is_uniform_from_the_minimum_of_each_sample_on(generator):
     t = schedule.draw(10_000, generator, minimum=minimum)
     assert (t >= minimum).all()
     assert t[::2].unique().tolist() == [3, 4, 5, 6, 7, 8, 9, 10]
+
+
+def test_times_of_a_sample_do_not_depend_on_its_batch():
+    schedule = Schedule.linear()
+    whole = schedule.draw(6, generators(0, 3, indices=range(6)))
+    assert whole[4:].equal(schedule.draw(2, generators(0, 3, indices=[4, 5])))
+    assert len(whole.unique()) > 1
 
 
 def test_at_broadcasts_and_refuses_times_out_of_range():

@@ -14,6 +14,8 @@ import torch
 from jaxtyping import Float, Float64, Int
 from torch import Tensor
 
+from gsure.noise import Generators, uniform
+
 TOLERANCE = 1e-6
 """Relative excess of measurement noise over diffusion noise that counts as float error (std in float32 has 1e-7)."""
 
@@ -121,14 +123,14 @@ class Schedule:
             raise ValueError(f"Times must lie in 0..{self.T}, but {int(t.min())}..{int(t.max())} was given.")
         return self.alpha_bar.to(like.device)[t.to(like.device)].reshape(-1, *[1] * (like.ndim - 1))
 
-    def draw(self, n: int, generator: torch.Generator, minimum: Int[Tensor, " n"] | int = 1) -> Int[Tensor, " n"]:
+    def draw(self, n: int, generator: Generators, minimum: Int[Tensor, " n"] | int = 1) -> Int[Tensor, " n"]:
         """n times, each uniform on minimum..T. For data of mixed noise, give `minimum=schedule.first(std)`, one per sample."""
-        lowest = torch.as_tensor(minimum, device=generator.device)
+        u = uniform((n,), generator, like=self.alpha_bar)
+        lowest = torch.as_tensor(minimum).to(u.device)
         if int(lowest.min()) < 1 or int(lowest.max()) > self.T:
             raise ValueError(
                 f"minimum must lie in 1..{self.T}, but {int(lowest.min())}..{int(lowest.max())} was given."
             )
-        u = torch.rand(n, generator=generator, dtype=torch.float64, device=generator.device)
         return lowest + (u * (self.T + 1 - lowest)).long()
 
     def first(self, std: Float[Tensor, " b"]) -> Int[Tensor, " b"]:
