@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 
 import jaxtyping
+import numpy as np
 import pytest
 import torch
 from torch import Tensor, nn
@@ -26,9 +27,10 @@ def outside() -> Iterator[None]:
 @pytest.fixture(autouse=True)
 def untouched_global_state() -> Iterator[None]:
     """No test may leave the global generator changed, because no function of the library may touch it."""
-    before = torch.random.get_rng_state()
+    before = torch.random.get_rng_state(), np.random.get_state()[1].copy()  # Python's own is used by beartype
     yield
-    assert torch.random.get_rng_state().equal(before), "the global random state was changed"
+    assert torch.random.get_rng_state().equal(before[0]), "torch's global random state was changed"
+    assert (np.random.get_state()[1] == before[1]).all(), "NumPy's global random state was changed"
 
 
 class Function(nn.Module):

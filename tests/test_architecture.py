@@ -27,8 +27,9 @@ LAYERS: dict[str, set[str]] = {
     "restore": {"measurement", "denoiser", "sample", "noise"},
     "corruption": {"basis", "measurement", "noise"},
     "source": set(),
-    "store": {"basis", "measurement", "noise"},
-    "command": {"basis", "corruption", "measurement", "noise", "source", "store"},
+    "hdf5": set(),
+    "store": {"basis", "hdf5", "measurement", "noise"},
+    "command": {"basis", "corruption", "hdf5", "measurement", "noise", "source", "store"},
     "cli": {"basis", "command", "corruption", "source", "__version__"},
     "__main__": {"cli"},
 }

@@ -116,7 +116,7 @@ def test_a_blur_that_loses_frequencies_says_which_and_what_to_do(here, capsys):
     run("corrupt", "digits", "d.h5", "--corruption", "blur", "--width", "[2,3]", "--sigma", 0.02, "--limit", 50)
     out, err = capsys.readouterr()
     assert "entries are never measured" in out
-    assert "cycles a pixel on: use a cutoff below" in err
+    assert "cycles a pixel on: use narrower kernels than width = (2.0, 3.0)" in err
 
 
 def test_inspect_says_what_is_in_a_file(here, capsys):
@@ -203,6 +203,20 @@ def test_sigma_is_estimated_when_asked_and_the_file_says_so(here, generator, cap
     assert gsure.open("x.h5").max_std == pytest.approx(0.03, rel=0.1)
 
 
+def test_mask_and_sigma_may_lie_beside_the_data_in_one_file(here, generator):
+    k = kspace(3, generator)[1]
+    mask, sigma = np.arange(16) % 3 != 1, np.array([0.1, 0.2, 0.3])
+    with h5py.File("all.h5", "w") as file:
+        file["k"], file["m"], file["s"] = k * mask, mask, sigma
+    np.savez("all.npz", k=k * mask, m=mask, s=sigma)
+    for name in ("all.h5", "all.npz"):
+        run("import", "array", name, "m.h5", "--key", "k", "--mask", "m", "--sigma", "s", "--force")
+        data = gsure.open("m.h5")
+        assert data[:].std.flatten().tolist() == pytest.approx(sigma.tolist())
+        assert data[0].mask.flatten().tolist() == mask.astype(float).tolist()
+        assert data.groups() == ["0", "1", "2"]
+
+
 def test_cfl_with_a_mask_is_imported(here, generator):
     _, k = kspace(3, generator)
     mask = (np.arange(16) % 3 != 0).astype(np.complex64)
@@ -224,6 +238,13 @@ def test_mistakes_cost_a_sentence_and_no_data(here, capsys, generator):
     bad = kspace(2, generator)[1]
     bad[1, 3, 3] = np.nan
     np.save("nan.npy", bad)
+    np.save("objects.npy", np.array([{}, []], object))
+    np.save("none.npy", np.zeros((0, 4, 4), np.complex64))
+    np.save("toomany.npy", np.ones((5, 1, 16)))
+    np.save("real.npy", np.zeros((2, 3, 16, 16)))
+    (here / "empty").mkdir()
+    (here / "precious").mkdir()
+    (here / "precious" / "thesis.txt").write_text("years of work")
     with h5py.File("nokspace.h5", "w") as file:
         file["image"] = [1.0]
     phantom = ["corrupt", "phantom", "x.h5", "--source.size", 16, "--source.n", 4, "--sigma", 0.1, "--corruption"]
@@ -240,14 +261,30 @@ def test_mistakes_cost_a_sentence_and_no_data(here, capsys, generator):
         ([*phantom, "lines", "--R", 100], "R = 100"),
         (["import", "array", "k.npy", "x.h5", "--mask", "narrow.npy", "--sigma", 1], "does not broadcast"),
         (["import", "array", "k.npy", "x.h5", "--mask", "odd.npy", "--sigma", 1], "must be 0 (dropped) or 1 (kept)"),
-        (["import", "array", "nan.npy", "x.h5", "--sigma", 1], "Sample 1, of nan, has values that are NaN"),
+        (["import", "array", "nan.npy", "x.h5", "--sigma", 1], "Sample 1, of group 1, has values that are NaN"),
         (["import", "fastmri", "nokspace.h5", "x.h5", "--sigma", 1], "has no kspace and no mask"),
-        (["inspect", "k.npy"], "cannot be read as HDF5"),
+        (["inspect", "k.npy"], "is not a whole HDF5 file"),
         (["inspect", "none.h5"], "There is no file none.h5"),
         (["inspect", "d.h5", "--figure", "x.png", "--clean", "d.h5"], "where signals are wanted"),
+        (["inspect", "d.h5", "--clean", "d.h5"], "say where, by --figure"),
+        (["inspect", "d.h5", "--figure", "k.npy"], "k.npy exists already"),
+        (["inspect", "empty"], "no shards"),
+        (["corrupt", "digits", "precious", *DIGITS[3:], "--force"], "other things in it (thesis.txt)"),
+        (["corrupt", "k.npy", "k.npy", "--corruption", "lines", "--R", 2, "--sigma", 1, "--force"], "is to be read"),
+        (["import", "array", "k.npy", "k.npy", "--sigma", 1, "--force"], "is to be read"),
+        (["import", "array", "k.npy", "x.h5", "--sigma", 1, "--mask", "d.h5"], "A mask is a .npy"),
+        (["import", "array", "objects.npy", "x.h5", "--sigma", 1], "not a plain .npy"),
+        (["import", "array", "none.npy", "x.h5", "--sigma", 1], "has no samples"),
+        (["import", "array", "k.npy", "x.h5", "--mask", "toomany.npy", "--sigma", 1], "does not broadcast"),
+        (["import", "array", "real.npy", "x.h5", "--sigma", 1], "channel pairs"),
+        (["import", "array", "k.npy", "x.h5", "--sigma", 1, "--limit", -3], "limit of at least 1"),
+        ([*DIGITS[:2], "x.h5", *DIGITS[3:], "--limit", 0], "limit of at least 1"),
+        ([*DIGITS[:2], "x.h5", *DIGITS[3:], "--workers", 0], "workers must be at least 1"),
+        ([*DIGITS[:2], "d.h5/x.h5", *DIGITS[3:]], "cannot be written there"),
     ]:  # fmt: skip
         assert message in complaint(capsys, *words), words
     assert not (here / "x.h5").exists()
+    assert (here / "precious" / "thesis.txt").read_text() == "years of work"
     with pytest.raises(SystemExit) as caught:
         cli.main(["corrupt", "digits", "x.h5", "--corruption", "noise"])
     assert caught.value.code == 2

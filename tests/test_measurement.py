@@ -1,3 +1,4 @@
+import numpy as np
 import pytest
 import torch
 from conftest import z_score
@@ -74,6 +75,7 @@ def test_indexing_keeps_the_batch_dimension_and_what_is_shared():
     measurement = Measurement(YBAR, MASK, 0.1)
     assert measurement[1].ybar.tolist() == [[0.5, 0.0, 0.0]]
     assert measurement[-1].mask.tolist() == [[1, 1, 0]]
+    assert measurement[torch.tensor(1)].ybar.shape == measurement[np.int64(1)].ybar.shape == (1, 3)
     assert measurement[torch.tensor([1, 0, 1])].ybar.shape == (3, 3)
     assert measurement[:1].std.shape == (1, 1)
     assert len(measurement.to("cpu")[[]]) == 0
@@ -100,6 +102,8 @@ def test_hiding_drops_more_and_keeps_the_rest():
             lambda: Measurement(YBAR, MASK, torch.ones(3)),
             r"std has shape \(3,\).* one value a sample has shape \(2, 1\)",
         ),
+        (lambda: Measurement(YBAR, MASK, None), "std is missing"),
+        (lambda: Measurement(YBAR.numpy(), MASK, 0.1), "must be a torch tensor, but is ndarray"),
         (lambda: Measurement(YBAR[0], 1.0, 0.1), "leading batch dimension"),
         (lambda: Measurement(YBAR.long(), 1.0, 0.1), "floating-point"),
         (lambda: Measurement(YBAR.to(torch.complex64), 1.0, 0.1), "channel pairs"),

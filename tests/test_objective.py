@@ -207,6 +207,8 @@ def test_dropout_is_drawn_from_the_generator(generator):
         ({"coverage": float("nan")}, "coverage must lie in"),
         ({"hide": 1.0}, "hide"),
         ({"floor": 0.0}, "floor"),
+        ({"unit": (0, 4)}, "unit is a block"),
+        ({"lambda_t": torch.zeros_like}, "tweedie has none to replace"),
     ],
 )
 def test_impossible_objectives_are_refused(options, message, outside):
@@ -227,3 +229,21 @@ def test_data_too_noisy_for_the_schedule_is_refused(generator):
     denoiser = Denoiser(mlp(2, width=8, depth=1), Schedule.linear(), Identity())
     with pytest.raises(ValueError, match=r"Schedule\.for_noise\(0\.5\)"):
         Objective(coverage=1.0)(denoiser, Measurement(torch.zeros(1, 2), 1.0, 0.5), torch.tensor([1]), generator)
+
+
+@pytest.mark.parametrize(
+    "t", [torch.tensor([0, 1]), torch.tensor([1]), torch.tensor([1.0, 2.0]), torch.tensor([1, 4000])]
+)
+def test_times_out_of_range_are_refused(t, generator, outside):
+    denoiser = Denoiser(mlp(2, width=8, depth=1), Schedule.linear(), Identity())
+    with pytest.raises(ValueError, match=r"t must be 2 whole numbers in 1\.\.1000|Times must lie in 0\.\.1000"):
+        Objective(coverage=1.0)(denoiser, Measurement.clean(torch.zeros(2, 2)), t, generator)
+
+
+def test_a_coverage_of_another_shape_is_refused(generator):
+    denoiser = Denoiser(mlp(2, width=8, depth=1), Schedule.linear(), Identity())
+    for coverage in (torch.ones(2), torch.ones(1, 3), torch.ones(1, 1, 2)):
+        with pytest.raises(ValueError, match=r"which does not fit a batch of \(2, 2\)"):
+            Objective(coverage=coverage)(
+                denoiser, Measurement.clean(torch.zeros(2, 2)), torch.tensor([1, 2]), generator
+            )

@@ -93,6 +93,16 @@ def test_a_restoration_does_not_depend_on_its_batch(generator):
     torch.testing.assert_close(whole[3:], part, rtol=1e-4, atol=1e-4)
 
 
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_noise_that_equals_a_level_of_the_schedule_is_no_trouble(dtype, generator):
+    for std in torch.linspace(0.02, 0.4, 30).tolist():
+        schedule = Schedule.for_noise(std, T=20)
+        denoiser = Denoiser(Function(lambda x_t, t: 0.5 * x_t), schedule, Identity())
+        levels = schedule.sigma[[1, 2, 5]].to(dtype)
+        data = Measurement(torch.ones(2, 3, dtype=dtype), 1.0, levels[None])
+        assert ddrm(denoiser, data, 20, generator=generator).isfinite().all()
+
+
 def test_noise_above_the_last_level_is_no_information(generator):
     data = Measurement(torch.full((2, 4), 1e6, dtype=torch.float64), 1.0, 1e6)
     xbar = ddrm(gaussian_denoiser(), data, 10, eta=1.0, generator=generator)

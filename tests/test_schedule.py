@@ -53,7 +53,7 @@ def test_for_noise_is_just_loud_enough_and_ends_where_the_linear_schedule_ends(s
     if std > 0.01:
         assert schedule.sigma[1].item() == pytest.approx(std, rel=1e-12)
         with pytest.raises(ValueError, match="too quietly"):
-            schedule.check(std * 1.001)
+            schedule.check(std * (1 + 6e-7))
     else:
         assert schedule.alpha_bar.equal(Schedule.linear().alpha_bar)
     torch.testing.assert_close(schedule.alpha_bar[-1], Schedule.linear().alpha_bar[-1])
@@ -117,6 +117,9 @@ def test_at_broadcasts_and_refuses_times_out_of_range():
         (lambda: Schedule.linear(1e-4, 0.2, 1000), "alpha_bar_T is 2e-47"),
         (lambda: Schedule(torch.tensor([0.1, 1.0], dtype=torch.float64)), "beta_2 is 1"),
         (lambda: Schedule(torch.tensor([0.1])), "float64 vector"),
+        (lambda: Schedule([0.1, 0.2]), "float64 vector"),
+        (lambda: Schedule.from_diffusers({}), "no num_train_timesteps"),
+        (lambda: Schedule.linear().check(float("nan")), "finite number"),
         (lambda: Schedule.for_noise(-1), "at least 0"),
         (lambda: Schedule.for_noise(float("nan")), "at least 0"),
         (lambda: Schedule.for_noise(1e3), "above the schedule's last level"),

@@ -128,6 +128,7 @@ def test_a_split_never_divides_a_group(tmp_path, generator):
     assert not set(train.groups()) & set(held_out.groups())
     assert sorted([*train.indices, *held_out.indices]) == list(range(30))
     assert train[0].ybar.equal(gsure.open(tmp_path / "m.h5")[int(train.indices[0])].ybar)
+    assert [len(side) for side in gsure.open(tmp_path / "m.h5").split(0.99)] == [3, 27]
     write(tmp_path / "one.h5", measurement(5, generator), ["one"] * 5)
     with pytest.raises(ValueError, match="of one group, 'one'"):
         gsure.open(tmp_path / "one.h5").split(0.2)
@@ -142,6 +143,22 @@ def test_it_is_a_torch_dataset(tmp_path, generator):
         generator=generator,
     )  # fmt: skip
     assert torch.cat([batch.ybar for batch in loader]).equal(m.ybar)
+
+
+def test_groups_survive_sharding_and_singular_values_are_never_dropped_unsaid(tmp_path, generator):
+    write(tmp_path / "m", measurement(6, generator), list("AAABBB"), shards=3)
+    assert gsure.open(tmp_path / "m").groups() == list("AAABBB")
+    unequal = Measurement.from_svd(torch.ones(3, 1, 2, 2), torch.tensor([1.0, 0.25]).expand(3, 1, 2, 2), 0.1)
+    with pytest.raises(ValueError, match="singular values of 0 and 1 only"):
+        write(tmp_path / "b.h5", unequal)
+
+
+def test_shards_of_different_kinds_are_not_one_set(tmp_path, generator):
+    (tmp_path / "m").mkdir()
+    write(tmp_path / "m" / "a.h5", measurement(3, generator))
+    write(tmp_path / "m" / "b.h5", measurement(3, generator), basis=gsure.Hartley())
+    with pytest.raises(ValueError, match=r"has basis Identity, but .* Hartley"):
+        gsure.open(tmp_path / "m")
 
 
 def test_files_rewritten_in_chunks_by_other_programs_still_open(tmp_path, generator):
@@ -176,8 +193,8 @@ def test_bad_files_are_refused_in_a_sentence(tmp_path, generator):
         file.attrs["version"] = 99
     (tmp_path / "empty").mkdir()
     for name, message in {
-        "text.h5": "cannot be read as HDF5",
-        "cut.h5": "truncated or of another kind",
+        "text.h5": "not a whole HDF5 file",
+        "cut.h5": "cut short or of another kind",
         "foreign.h5": "not a file of gsure",
         "newer.h5": "version 99, this gsure reads up to 1",
         "empty": "no shards",
@@ -186,6 +203,40 @@ def test_bad_files_are_refused_in_a_sentence(tmp_path, generator):
             gsure.open(tmp_path / name)
     with pytest.raises(FileNotFoundError, match="There is no file"):
         gsure.open(tmp_path / "none.h5")
+
+
+def damage(file: h5py.File, what: str) -> None:
+    match what:
+        case "mask rows":
+            mask = file["mask"][:10]
+            del file["mask"]
+            file["mask"] = mask
+        case "header text":
+            file.attrs["header"] = "{oops"
+        case "header list":
+            file.attrs["header"] = "[]"
+        case "NaN":
+            file["ybar"][3] = np.nan
+        case "unknown basis":
+            file.attrs["header"] = file.attrs["header"].replace("Identity", "torch")
+        case _ if what in file:
+            del file[what]
+        case _:
+            del file.attrs[what]
+
+
+@pytest.mark.parametrize("what", [
+    "ybar", "mask", "sigma_0", "scale", "coverage", "header", "version", "holds",
+    "mask rows", "header text", "header list", "NaN", "unknown basis",
+])  # fmt: skip
+def test_a_damaged_file_is_refused_before_it_gives_garbage(tmp_path, generator, what):
+    write(tmp_path / "m.h5", measurement(50, generator))
+    with h5py.File(tmp_path / "m.h5", "a") as file:
+        damage(file, what)
+    with pytest.raises(
+        ValueError, match=r"is damaged: .* Make it again|not a file of gsure|format version None|'torch'"
+    ):
+        gsure.open(tmp_path / "m.h5")[:]
 
 
 def test_nothing_is_overwritten_unless_forced(tmp_path, generator):
@@ -200,7 +251,7 @@ def test_nothing_is_overwritten_unless_forced(tmp_path, generator):
 
 def write_half(writer: Writer, m: Measurement, error: type[Exception] | None) -> None:
     with writer:
-        writer.append(m, ["a"] * len(m), [1.0] * len(m), torch.zeros(len(m)))
+        writer.append(m, ["a"] * len(m), [1.0] * len(m), torch.full((len(m),), 0.1))
         if error is not None:
             raise error("stop")
 

@@ -3,6 +3,7 @@
 import json
 import sys
 from collections.abc import Callable, Sequence
+from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -26,7 +27,7 @@ SOURCE_OPTIONS: dict[str, tuple[Any, str]] = {
     "crop": (int | str, "images: centre crop to this side first; celeba: released or centre"),
     "gray": (bool, "images, celeba: mean of the colour channels"),
     "group": (Literal["file", "folder"], "images: what a group is"),
-    "split": (str, "celeba, fastmri: train, valid, test"),
+    "split": (str, "celeba: train, valid, test; fastmri: train, val"),
     "partition": (str, "celeba: the split file, if it is elsewhere"),
     "slices": (tuple[int, int], "volumes: first and last slice, as [first,last]"),
     "axis": (int, "nifti, dicom: axis along which to slice"),
@@ -70,6 +71,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return _complain(name, f"{where}{error.strerror or error}", 2)
     except ValueError as error:
         return _complain(name, str(error), 2)
+    except BrokenProcessPool:
+        return _complain(name, "a worker process died, perhaps for want of memory: use fewer --workers.", 1)
     except KeyboardInterrupt:
         return _complain(name, "interrupted; nothing is left half-written, run it again to start over.", 130)
     return 0
@@ -170,10 +173,9 @@ def _import_options(parser: ArgumentParser) -> None:
     parser.add_argument("kind", type=Literal["fastmri", "cfl", "array"], help="of the data")
     parser.add_argument("path", type=str, help="file or folder of measured spectra")
     parser.add_argument("out", type=str, help="the measurement file to write")
-    parser.add_argument(
-        "--sigma", type=float | Literal["estimate"], required=True, help="noise after scaling, or estimate"
-    )
-    parser.add_argument("--mask", type=str, help=".npy or .cfl; without it, zeros count as dropped")
+    sigma = "noise after scaling; or the word estimate; or a .npy or an array beside the data, one for each sample"
+    parser.add_argument("--sigma", type=float | str, required=True, help=sigma)
+    parser.add_argument("--mask", type=str, help=".npy, .cfl, or an array beside the data; else zeros count as dropped")
     parser.add_argument("--basis", type=str, default="Fourier", help="in which the data was measured")
     parser.add_argument("--scale", type=float, default=1.0, help="divide by this (fastMRI knees: 7e-5)")
     parser.add_argument("--key", type=str, help="dataset of an HDF5 file")
@@ -211,33 +213,31 @@ def _inspect_options(parser: ArgumentParser) -> None:
     parser.add_argument("path", type=str, help="a measurement file, a folder of shards, or a file of clean signals")
     parser.add_argument("--figure", type=str, help="write a picture of the first samples to this PNG")
     parser.add_argument("--clean", type=str, help="the file of clean signals, to show them in the figure too")
+    parser.add_argument("--force", action="store_true", help="replace the figure if it exists")
 
 
 def _inspect(options: Namespace) -> None:
     from gsure.command.inspect import inspect
 
-    _show(inspect(options.path, options.figure, options.clean), options.json)
+    _show(inspect(options.path, options.figure, options.clean, options.force), options.json)
 
 
 def _show(summary: dict[str, Any], as_json: bool) -> None:
     if as_json:
         sys.stdout.write(json.dumps(summary, ensure_ascii=False) + "\n")
         return
-    from rich.console import Console
-    from rich.table import Table
-
-    table = Table(show_header=False, box=None, padding=(0, 2, 0, 0))
-    for key, value in summary.items():
-        table.add_row(key, _in_words(value))
-    Console(highlight=False, soft_wrap=True).print(table)
+    width = max(map(len, summary))
+    sys.stdout.writelines(f"{key:<{width}}  {_in_words(value)}\n" for key, value in summary.items())
 
 
 def _in_words(value: Any) -> str:
     match value:
         case dict():
-            return ", ".join(f"{key} {_in_words(item)}" for key, item in value.items() if item is not None)
+            return ", ".join(f"{key} {_in_words(item)}" for key, item in value.items() if item not in (None, {}))
+        case [] | ():
+            return "-"
         case list() | tuple():
-            return " × ".join(map(str, value)) or "-"
+            return f"[{value[0]:g}, {value[1]:g}]" if isinstance(value[0], float) else " × ".join(map(str, value))
         case bool():
             return "yes" if value else "no"
         case float():

@@ -8,13 +8,14 @@ This is all that training, sampling and restoration ever see of y = H x + z; not
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+import numpy as np
 import torch
 from jaxtyping import Float, Shaped
 from torch import Tensor
 
 from gsure.schedule import TOLERANCE
 
-Index = int | slice | list[int] | Tensor
+Index = int | np.integer | slice | list[int] | np.ndarray | Tensor
 
 
 @dataclass(frozen=True, eq=False, init=False)
@@ -33,6 +34,10 @@ class Measurement:
         self, ybar: Float[Tensor, "b *n"], mask: Shaped[Tensor, "..."] | float, std: Shaped[Tensor, "..."] | float
     ) -> None:
         """From outside, so every value is checked. Within the library, parts of a measurement are not checked again."""
+        if not isinstance(ybar, Tensor):
+            raise ValueError(
+                f"ybar must be a torch tensor, but is {type(ybar).__name__}: use torch.from_numpy or as_tensor."
+            )
         if ybar.ndim < 2 or not ybar.is_floating_point():
             raise ValueError(
                 f"ybar must be floating-point with a leading batch dimension, but is {ybar.dtype} of shape "
@@ -145,8 +150,8 @@ class Measurement:
 
     def __getitem__(self, index: Index) -> "Measurement":
         """Some of the samples; one sample stays a batch of one."""
-        if isinstance(index, int):
-            index = [range(len(self))[index]]
+        if not isinstance(index, slice | list) and np.ndim(index) == 0:
+            index = [range(len(self))[int(index)]]
         return Measurement._trusted(
             *(part[index] if len(part) == len(self) else part for part in (self.ybar, self.mask, self.std))
         )
@@ -163,6 +168,10 @@ def _per_sample(part: Tensor, measurement: Measurement) -> Tensor:
 
 def _as_broadcastable(name: str, values: Tensor | float, ybar: Tensor) -> Tensor:
     """With ybar's dtype and number of dimensions. A vector is refused: is it one value a sample, or one a column?"""
+    if values is None or (isinstance(values, Tensor) and values.is_complex()):
+        raise ValueError(
+            f"{name} is missing or complex: give real numbers; std is the noise of a kept entry, 0 if there is none."
+        )
     values = torch.as_tensor(values, dtype=ybar.dtype, device=ybar.device)
     if values.ndim == 0:
         return values.reshape([1] * ybar.ndim)

@@ -71,7 +71,12 @@ def unet(
     from diffusers import UNet2DModel  # two seconds of import, paid only by those who build one
 
     halvings = 2 ** (len(multipliers) - 1)
-    if size % halvings:
+    resolutions = [size >> level for level in range(len(multipliers))]
+    if never := [resolution for resolution in attention if resolution not in resolutions]:
+        raise ValueError(
+            f"attention is asked for at {never[0]}, but this network has only the resolutions {resolutions}."
+        )
+    if size < 1 or size % halvings:
         raise ValueError(
             f"A U-Net of {len(multipliers)} levels needs a size divisible by {halvings}, but was given {size}: "
             "use fewer multipliers, or pad."
@@ -83,7 +88,6 @@ def unet(
             f"mask_shape goes with mask_input='embedding', but mask_input={mask_input!r} and "
             f"mask_shape={mask_shape} were given."
         )
-    resolutions = [size >> level for level in range(len(multipliers))]
     features = 4 * width
     with forked(seed):
         inner = UNet2DModel(
@@ -96,7 +100,7 @@ def unet(
             layers_per_block=2,
             dropout=dropout,
             class_embed_type="identity" if mask_input == "embedding" else None,
-            norm_num_groups=min(32, width),
+            norm_num_groups=math.gcd(32, width),
             # Where diffusers' defaults differ from the DDPM network:
             norm_eps=1e-6,
             downsample_padding=0,

@@ -34,7 +34,7 @@ Gamma = Literal["one", "snr"]
 
 @dataclass(frozen=True, eq=False)
 class Objective:
-    """A loss for each sample: γ_t R_t, estimated without bias, averaged over the entries of the signal.
+    """A loss for each sample: γ_t R_t, estimated (without bias but for `paper`), averaged over the entries of the signal.
 
     An average, not the paper's sum, so that one learning rate serves all image sizes. The constant is included, so that the
     loss tells the denoising error; being an unbiased estimate, that of a single batch may be negative.
@@ -45,7 +45,7 @@ class Objective:
     unit        block of mask entries that one corruption drops together, such as (4, 4); () takes them one by one
     floor       `tweedie` divides by max(1-ρ, floor)², and so damps entries in which measurement noise is nearly all the noise
     divergence  how `gsure-y`, `gsure`, `paper` and `exact` estimate it
-    lambda_t    replaces Λ or λ by a function of ᾱ_t: for experiments, and biased
+    lambda_t    replaces Λ of `gsure-y` or λ of `gsure` by a function of ᾱ_t: for experiments, and biased
     """
 
     name: Name = "tweedie"
@@ -76,6 +76,10 @@ class Objective:
             )
         if not 0 <= self.hide < 1:
             raise ValueError(f"hide is a share of the kept entries in [0, 1), but is {self.hide}.")
+        if self.lambda_t is not None and self.name not in ("gsure-y", "gsure"):
+            raise ValueError(f"lambda_t replaces that of gsure-y or gsure; {self.name} has none to replace.")
+        if any(not isinstance(block, int) or block < 1 for block in self.unit):
+            raise ValueError(f"unit is a block such as (4, 4), of whole numbers of at least 1, but is {self.unit}.")
         if not 0 < self.floor <= 1:
             raise ValueError(f"floor must lie in (0, 1], but is {self.floor}.")
         object.__setattr__(self, "squared_weight", 1 / coverage)
@@ -104,6 +108,16 @@ class Objective:
         """The loss on `scored` of a denoiser that gets to see `shown`, the same measurement or a part of it."""
         ybar = scored.ybar
         t = t.to(ybar.device)
+        if t.shape != (len(ybar),) or t.is_floating_point() or int(t.min()) < 1:
+            raise ValueError(
+                f"t must be {len(ybar)} whole numbers in 1..{denoiser.schedule.T}, one for each sample, not {t}."
+            )
+        fits = self.squared_weight.ndim in (0, ybar.ndim)
+        if not fits or any(a not in (1, b) for a, b in zip(self.squared_weight.shape, ybar.shape, strict=False)):
+            raise ValueError(
+                f"coverage has shape {tuple(self.squared_weight.shape)}, which does not fit a batch of {tuple(ybar.shape)}: "
+                f"give a number or {ybar.ndim} dimensions, the first of them 1."
+            )
         alpha_bar_t = denoiser.schedule.at(t, like=ybar)
         xbar_t = shown.perturb(alpha_bar_t, normal(ybar.shape, generator, like=ybar))
         seed = seed_from(generator)
@@ -169,7 +183,7 @@ class Objective:
     def _hidden(self, measurement: Measurement, generator: Generators) -> Tensor:
         """1 for the units that are hidden, at the shape of the mask."""
         mask = measurement.mask
-        unit = [1] * (mask.ndim - 1 - len(self.unit)) + list(self.unit)
+        unit = ([1] * mask.ndim + list(self.unit))[1 - mask.ndim :]
         units = [size // block for size, block in zip(mask.shape[1:], unit, strict=True)]
         if mask[0].numel() == 1 or any(size % block for size, block in zip(mask.shape[1:], unit, strict=True)):
             raise ValueError(

@@ -34,12 +34,12 @@ def ddrm(
         if not 0 <= value <= 1:
             raise ValueError(f"{name} must lie between 0 and 1, but is {value}.")
     schedule, ybar = denoiser.schedule, measurement.ybar
-    std = (measurement.mask * measurement.std).expand_as(ybar)
+    std = (measurement.mask * measurement.std).expand_as(ybar).double()
     kept = (measurement.mask == 1).expand_as(ybar)
     sigma = schedule.sigma.tolist()
     last = sigma[-1]
     known = kept & (std < last)
-    start = torch.where(known, (last**2 - std**2).clamp(min=0).sqrt(), last)  # the clamp is for entries not chosen
+    start = (last**2 - torch.where(known, std, 0.0) ** 2).sqrt().to(ybar)
     u_t = torch.where(known, ybar, 0.0) + start * normal(ybar.shape, generator, like=ybar)
     with evaluating(denoiser):
         for t, s in itertools.pairwise(times(schedule.T, steps)):
@@ -48,9 +48,11 @@ def ddrm(
             xbar_hat = denoiser(xbar_t, torch.full((len(u_t),), t, device=u_t.device))
             loud = kept & (std <= sigma_s)
             quiet = kept & ~loud
-            away = torch.where(quiet, (ybar - xbar_hat) / torch.where(quiet, std, 1.0), (u_t - xbar_hat) / sigma_t)
+            away = torch.where(
+                quiet, (ybar - xbar_hat) / torch.where(quiet, std, 1.0).to(ybar), (u_t - xbar_hat) / sigma_t
+            )
             mean = xbar_hat + (1 - eta**2) ** 0.5 * sigma_s * away
-            spread = (sigma_s**2 - eta_b**2 * torch.where(loud, std, 0.0) ** 2).sqrt()
+            spread = (sigma_s**2 - (eta_b * torch.where(loud, std, 0.0)) ** 2).sqrt().to(ybar)
             mean = torch.where(loud, (1 - eta_b) * xbar_hat + eta_b * ybar, mean)
             u_t = mean + torch.where(loud, spread, eta * sigma_s) * normal(ybar.shape, generator, like=ybar)
     return u_t

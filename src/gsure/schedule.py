@@ -17,7 +17,7 @@ from torch import Tensor
 from gsure.noise import Generators, uniform
 
 TOLERANCE = 1e-6
-"""Relative excess of measurement noise over diffusion noise that counts as float error (std in float32 has 1e-7)."""
+"""Relative excess of the measurement's variance over the diffusion's that counts as float error (float32 has 1e-7)."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -33,10 +33,15 @@ class Schedule:
     alpha_bar: Float64[Tensor, " T+1"] = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
-        if self.beta.ndim != 1 or len(self.beta) == 0 or self.beta.dtype != torch.float64:
+        if (
+            not isinstance(self.beta, Tensor)
+            or self.beta.ndim != 1
+            or len(self.beta) == 0
+            or self.beta.dtype != torch.float64
+        ):
             raise ValueError(
-                f"A schedule needs a float64 vector of at least one beta, but was given {self.beta.dtype} of shape "
-                f"{tuple(self.beta.shape)}: use Schedule.linear, cosine or for_noise, or convert it."
+                f"A schedule needs a float64 vector of at least one beta, but was given {self.beta!r}: use "
+                "Schedule.linear, cosine or for_noise, or convert it."
             )
         bad = ~((self.beta > 0) & (self.beta < 1))
         if bad.any():
@@ -44,6 +49,7 @@ class Schedule:
             raise ValueError(
                 f"Every beta must lie strictly between 0 and 1, but beta_{t} is {float(self.beta[t - 1]):g}."
             )
+        object.__setattr__(self, "beta", self.beta.cpu())
         object.__setattr__(
             self, "alpha_bar", torch.cat([torch.ones(1, dtype=torch.float64), torch.cumprod(1 - self.beta, 0)])
         )
@@ -135,11 +141,13 @@ class Schedule:
 
     def first(self, std: Float[Tensor, " b"]) -> Int[Tensor, " b"]:
         """The first time at which noise of each std fits into the diffusion's (T + 1 where none is loud enough)."""
-        loud_enough = (self.sigma * (1 + TOLERANCE)).to(std.device)
+        loud_enough = (self.sigma * (1 + TOLERANCE) ** 0.5).to(std.device)
         return torch.searchsorted(loud_enough, std.double().contiguous()).clamp(min=1)
 
     def check(self, max_std: float) -> None:
         """Refuse measurements too noisy for the first step: eq:noise-add would need a negative variance."""
+        if not 0 <= max_std < float("inf"):
+            raise ValueError(f"max_std must be a finite number of at least 0, but is {max_std}.")
         first = int(self.first(torch.tensor([float(max_std)], dtype=torch.float64)))
         if first > 1:
             beta_1 = max_std**2 / (1 + max_std**2)
@@ -164,6 +172,8 @@ class Schedule:
             )
         if config.get("trained_betas") is not None:
             return Schedule(torch.tensor(config["trained_betas"], dtype=torch.float64))
+        if "num_train_timesteps" not in config:
+            raise ValueError("This is no configuration of a diffusers scheduler: it has no num_train_timesteps.")
         T, start, end = config["num_train_timesteps"], config.get("beta_start", 1e-4), config.get("beta_end", 0.02)
         match kind := config.get("beta_schedule", "linear"):
             case "linear":

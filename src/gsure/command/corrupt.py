@@ -16,7 +16,7 @@ from gsure.corruption import FAMILIES, Corruption
 from gsure.measurement import Measurement
 from gsure.noise import generators
 from gsure.source import Source
-from gsure.store import Measurements, Writer, open, refuse_existing
+from gsure.store import Measurements, Writer, open, refuse_existing, refuse_inputs
 
 CHUNK = 256
 """Samples a worker makes at a time."""
@@ -44,13 +44,8 @@ def corrupt(
     not on `workers`, `limit` or `shards`.
     """
     n = len(source) if limit is None else min(limit, len(source))
-    corruption.check_shape(source.shape)
-    if clean is not None and Path(clean).resolve() == Path(path).resolve():
-        raise ValueError(f"Measurements and clean signals must go to two files, but both are to be {path}.")
-    for target in (path, clean):
-        if target is not None:
-            refuse_existing(Path(target), force)
-    example = corruption.svals(1, source.shape, generators(seed, indices=[0]))
+    outputs = [Path(target) for target in (path, clean) if target is not None]
+    _refuse_early(source, corruption, sigma_0, outputs, workers, force)
     header: dict[str, Any] = {
         "source": source.fingerprint(),
         "complex": source.is_complex,
@@ -64,9 +59,9 @@ def corrupt(
         source.shape,
         header,
         basis=corruption.basis,
-        mask_shape=example.shape[1:],
+        mask_shape=corruption.svals(1, source.shape, torch.Generator()).shape[1:],
         unit=corruption.unit,
-        binary=bool(((example == 0) | (example == 1)).all()),
+        binary=corruption.is_binary,
         coverage=corruption.coverage(source.shape).value if corruption.has_closed_form else None,
         shards=shards,
         force=force,
@@ -83,6 +78,26 @@ def corrupt(
                 signals.append(x, groups, scales)
             advance(len(groups))
     return open(path, corruption.basis)
+
+
+def _refuse_early(
+    source: Source,
+    corruption: Corruption,
+    sigma_0: float | tuple[float, float],
+    outputs: list[Path],
+    workers: int,
+    force: bool,
+) -> None:
+    """Everything that can be known to be wrong before any work is done."""
+    if workers < 1:
+        raise ValueError(f"workers must be at least 1, but is {workers}.")
+    corruption.check_shape(source.shape)
+    corruption.draw_sigma(1, sigma_0, torch.Generator())
+    if len({output.resolve() for output in outputs}) < len(outputs):
+        raise ValueError(f"Measurements and clean signals must go to two files, but both are to be {outputs[0]}.")
+    refuse_inputs(outputs, [source.path] if hasattr(source, "path") else [])
+    for output in outputs:
+        refuse_existing(output, force)
 
 
 def describe(corruption: Corruption) -> dict[str, Any]:

@@ -6,12 +6,18 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from gsure.store import Measurements, Signals, holds, open
+from gsure.store import Measurements, Signals, holds, open, refuse_existing
 
 
-def inspect(path: str | Path, figure: str | Path | None = None, clean: str | Path | None = None) -> dict[str, Any]:
+def inspect(
+    path: str | Path, figure: str | Path | None = None, clean: str | Path | None = None, force: bool = False
+) -> dict[str, Any]:
     """A summary that can be printed or turned to JSON; with `figure`, a PNG of the first samples, beside `clean` if given."""
     path = Path(path)
+    if figure is None and clean is not None:
+        raise ValueError(f"{clean} is to be shown beside the measurements: say where, by --figure.")
+    if figure is not None:
+        refuse_existing(Path(figure), force)
     if holds(path) == "signals":
         if figure is not None:
             raise ValueError(
@@ -80,8 +86,12 @@ def as_picture(x: Tensor, is_complex: bool) -> Tensor:
     return x.movedim(0, -1) if len(x) == 3 else x[0]
 
 
+def _short(value: Any) -> str:
+    return f"{value:g}" if isinstance(value, float) else str(value)
+
+
 def _coloured(picture: Tensor, kept: Tensor) -> Tensor:
-    missing = torch.tensor([0.85, 0.72, 0.55])
+    missing = torch.tensor([0.55, 0.70, 0.90])  # blue: grey is a value, and sand is skin
     colours = picture if picture.ndim == 3 else picture[..., None].expand(-1, -1, 3)
     return torch.where(kept[..., None] == 1, colours, missing)
 
@@ -101,12 +111,10 @@ def draw(data: Measurements, path: Path, clean: Signals | None = None, columns: 
     rows = {} if clean is None else {"clean": [as_picture(x, is_complex) for x in clean[:columns]]}
     rows["measured"] = [as_picture(x, is_complex) for x in data.basis.to_signal(measurement.ybar)]
     if data.basis.is_signal:  # what is missing gets a colour of its own
-        whole = measurement.mask.expand_as(measurement.ybar).amin(1)
+        whole = measurement.mask.expand_as(measurement.ybar).amax(1)
         rows["measured"] = [_coloured(x, kept) for x, kept in zip(rows["measured"], whole, strict=True)]
-    if (
-        measurement.max_std
-        > 1.5 * float(measurement.std.expand_as(measurement.mask)[measurement.mask == 1].min()) + 1e-12
-    ):
+    kept_std = measurement.std.expand_as(measurement.mask)[measurement.mask == 1]
+    if len(kept_std) and kept_std.max() > 1.5 * kept_std.min():
         loud = (measurement.mask * measurement.std).expand(-1, -1, *data.shape[1:])
         rows["noise std"] = [s[0] / loud.max() for s in loud]
     rows["mask"] = [m.expand(-1, *data.shape[1:])[: min(3, len(m))].mean(0) for m in measurement.mask]
@@ -127,9 +135,8 @@ def draw(data: Measurements, path: Path, clean: Signals | None = None, columns: 
     axes.set(xticks=[], yticks=[], title="coverage E[P]")
     figure.colorbar(image, ax=axes, shrink=0.6)
     corruption = data.header["corruption"]
-    options = ", ".join(f"{key}={value}" for key, value in corruption.items() if key != "name")
-    figure.suptitle(
-        f"{data.path.name}: {len(data):,} × {corruption['name']}({options}), std up to {data.max_std:.3g}", fontsize=10
-    )
+    options = ", ".join(f"{key}={_short(value)}" for key, value in corruption.items() if key != "name")
+    name = f"{corruption['name']}({options})" if options else corruption["name"]
+    figure.suptitle(f"{data.path.name}: {len(data):,} × {name}, std up to {data.max_std:.3g}", fontsize=10)
     path.parent.mkdir(parents=True, exist_ok=True)
     figure.savefig(path, dpi=150)

@@ -9,11 +9,13 @@ import h5py
 import numpy as np
 import torch
 
-from gsure.basis import Basis, Fourier
+from gsure.basis import Basis, Fourier, check_basis
 from gsure.command.progress import bar
+from gsure.hdf5 import open_hdf5
 from gsure.measurement import Measurement
+from gsure.source.base import in_pairs
 from gsure.source.cfl import planes
-from gsure.store import Measurements, Writer, open
+from gsure.store import Measurements, Writer, open, refuse_inputs
 
 Kind = Literal["fastmri", "cfl", "array"]
 
@@ -38,7 +40,7 @@ def import_(
     kind: Kind,
     path: str | Path,
     out: str | Path,
-    sigma_0: float | Literal["estimate"],
+    sigma_0: float | str,
     *,
     mask: str | Path | None = None,
     basis: Basis | None = None,
@@ -54,24 +56,33 @@ def import_(
 
     fastmri  a file or a folder of files with `kspace` and `mask`, as in fastMRI's test set; `slices` first and last
     cfl      BART's .cfl/.hdr, in the first two dimensions; `mask` a .cfl or .npy
-    array    .npy or HDF5 (`key`) of spectra (N, H, W) complex or (N, C, H, W) real; `mask` a .npy that broadcasts
+    array    .npy, .npz or HDF5 (`key`) of spectra (N, H, W) complex or (N, C, H, W) real; `mask` and `sigma_0` may be
+             files (.npy) or names of datasets beside the data
 
     Without a mask, an entry that is zero in all channels counts as dropped. `sigma_0="estimate"` takes the median absolute
     deviation of the outermost kept frequencies (of the finest diagonal wavelets, in signal space), and the file says so.
     """
     basis = basis or Fourier()
-    if scale <= 0:
-        raise ValueError(f"scale must be above 0, but is {scale}.")
+    if not 0 < scale < float("inf"):
+        raise ValueError(f"scale must be a finite number above 0, but is {scale}.")
+    refuse_inputs([out], [path, *([] if mask is None else [mask])])
     spectra = _open_spectra(kind, Path(path), mask, key, slices)
+    if len(spectra) == 0:
+        raise ValueError(f"{path} has no samples.")
     n = len(spectra) if limit is None else min(limit, len(spectra))
     first = spectra[0]
+    check_basis(basis, first.ybar.shape)
     estimated = sigma_0 == "estimate"
-    sigma = estimate_sigma([spectra[i] for i in range(min(n, 32))], basis) / scale if estimated else float(sigma_0)
+    sigma = _sigma(
+        estimate_sigma([spectra[i] for i in range(min(len(spectra), 32))], basis) / scale if estimated else sigma_0,
+        n,
+        path,
+    )
     header: dict[str, Any] = {
         "source": {"kind": kind, "path": str(path), "mask": None if mask is None else str(mask)},
         "complex": spectra.is_complex,
         "corruption": {"name": "as measured"},
-        "sigma_0": {"given": sigma, "estimated": estimated},
+        "sigma_0": {"given": sigma[0] if len(set(sigma)) == 1 else str(sigma_0), "estimated": estimated},
         "seed": None,
     }
     writer = Writer(
@@ -79,18 +90,32 @@ def import_(
     )
     with writer, bar("importing", n, progress) as advance:
         for index in range(n):
-            ybar, kept, group = spectra[index]
-            if ybar.shape != first.ybar.shape or kept.shape != first.mask.shape:
-                raise ValueError(
-                    f"{group} has shape {ybar.shape}, the first sample {first.ybar.shape}: import them apart."
-                )
-            if not np.isfinite(ybar).all():
-                raise ValueError(f"Sample {index}, of {group}, has values that are NaN or infinite: leave it out.")
-            P = torch.from_numpy(kept).float()[None]
-            measurement = Measurement(P * torch.from_numpy(ybar).float()[None] / scale, P, sigma)
-            writer.append(measurement, [group], [scale], torch.tensor([sigma]))
+            _import_one(writer, spectra[index], index, first, scale, sigma[index])
             advance(1)
     return open(out, basis)
+
+
+def _import_one(writer: Writer, spectrum: Spectrum, index: int, first: Spectrum, scale: float, sigma: float) -> None:
+    ybar, kept, group = spectrum
+    if ybar.shape != first.ybar.shape or kept.shape != first.mask.shape:
+        raise ValueError(f"{group} has shape {ybar.shape}, the first sample {first.ybar.shape}: import them apart.")
+    if not np.isfinite(ybar).all():
+        raise ValueError(f"Sample {index}, of group {group}, has values that are NaN or infinite: mend the file first.")
+    P = torch.from_numpy(kept).float()[None]
+    measurement = Measurement(P * torch.from_numpy(ybar).float()[None] / scale, P, sigma)
+    writer.append(measurement, [group], [scale], torch.tensor([sigma]))
+
+
+def _sigma(given: float | str, n: int, path: str | Path) -> list[float]:
+    """One for each sample: from a number, a .npy file, or a dataset beside the data."""
+    if not isinstance(given, str):
+        return [float(given)] * n
+    values = _load_npy(Path(given)) if given.endswith(".npy") else np.asarray(_array(Path(path), given))
+    if values.ndim != 1 or len(values) < n or values.dtype.kind != "f":
+        raise ValueError(
+            f"sigma_0 in {given} is {values.dtype} of shape {values.shape}: one number for each of {n} samples is wanted."
+        )
+    return values[:n].astype(float).tolist()
 
 
 def estimate_sigma(spectra: Sequence[Spectrum], basis: Basis) -> float:
@@ -121,9 +146,9 @@ def _open_spectra(
         case "fastmri":
             return FastMRISpectra(path, slices)
         case "cfl":
-            return ArraySpectra(_cfl(path), _load_mask(mask), path.stem)
+            return ArraySpectra(_cfl(path), _load_mask(mask, path), path.stem)
         case "array":
-            return ArraySpectra(_array(path, key), _load_mask(mask), path.stem)
+            return ArraySpectra(_array(path, key), _load_mask(mask, path), None)
     raise ValueError(f"{kind!r} cannot be imported; {', '.join(get_args(Kind))} can.")
 
 
@@ -133,19 +158,22 @@ class ArraySpectra:
 
     values: Any  # anything with shape, dtype and [index]: a memory map or an HDF5 dataset
     mask: np.ndarray | None
-    group: str
+    group: str | None
+    """Of all samples; None makes each its own."""
 
     def __post_init__(self) -> None:
-        if len(self.values.shape) not in (3, 4):
-            raise ValueError(f"{self.group} has shape {self.values.shape}: (N, H, W) or (N, C, H, W) is wanted.")
+        if len(self.values.shape) not in (3, 4) or self.values.dtype.kind not in "fcui":
+            raise ValueError(
+                f"The data is {self.values.dtype} of shape {self.values.shape}: numbers of shape (N, H, W) or (N, C, H, W) "
+                "are wanted."
+            )
         if self.mask is not None:
-            try:
-                np.broadcast_shapes(self.mask.shape, self.values.shape)
-            except ValueError:
+            aligned = zip(self.mask.shape[::-1], self.values.shape[::-1], strict=False)
+            if self.mask.ndim > len(self.values.shape) or any(mine not in (1, theirs) for mine, theirs in aligned):
                 raise ValueError(
                     f"The mask has shape {self.mask.shape}, which does not broadcast against the data's {self.values.shape}: "
                     "give (W), (H, W), (N, 1, W) or the whole shape."
-                ) from None
+                )
 
     @property
     def is_complex(self) -> bool:
@@ -156,11 +184,12 @@ class ArraySpectra:
 
     def __getitem__(self, index: int) -> Spectrum:
         ybar = as_channels(np.asarray(self.values[index]))
+        group = str(index) if self.group is None else self.group
         if self.mask is None:
-            return Spectrum(ybar, (ybar != 0).any(0, keepdims=True), self.group)
+            return Spectrum(ybar, (ybar != 0).any(0, keepdims=True), group)
         per_sample = self.mask.ndim == len(self.values.shape) and len(self.mask) == len(self)
         mask = self.mask[index] if per_sample else self.mask.reshape(self.mask.shape[-3:])
-        return Spectrum(ybar, mask.reshape((1,) * (3 - mask.ndim) + mask.shape), self.group)
+        return Spectrum(ybar, mask.reshape((1,) * (3 - mask.ndim) + mask.shape), group)
 
 
 @dataclass(frozen=True)
@@ -178,10 +207,14 @@ class FastMRISpectra:
             raise FileNotFoundError(f"There are no .h5 files in {self.path}.")
         where: list[tuple[Path, int]] = []
         for file in files:
-            with _opened(file) as volume:
-                if missing := [name for name in ("kspace", "mask") if name not in volume]:
+            with open_hdf5(file) as volume:
+                if missing := [name for name in ("kspace", "mask") if not isinstance(volume.get(name), h5py.Dataset)]:
                     raise ValueError(
                         f"{file} has no {' and no '.join(missing)}: it is no measured single-coil fastMRI volume."
+                    )
+                if volume["kspace"].dtype.kind != "c":
+                    raise ValueError(
+                        f"{file} has k-space of {volume['kspace'].dtype}, where complex numbers are wanted."
                     )
                 if volume["kspace"].ndim != 3 or volume["mask"].shape != volume["kspace"].shape[-1:]:
                     raise ValueError(
@@ -190,6 +223,8 @@ class FastMRISpectra:
                     )
                 last = len(volume["kspace"]) - 1
             low, high = self.slices or (0, last)
+            if low < 0 or high < low:
+                raise ValueError(f"slices are [first,last], counted from 0, but {list(self.slices or ())} was given.")
             where += [(file, index) for index in range(low, min(high, last) + 1)]
         if not where:
             raise ValueError(f"No volume in {self.path} has slices {self.slices}.")
@@ -200,26 +235,14 @@ class FastMRISpectra:
 
     def __getitem__(self, index: int) -> Spectrum:
         file, number = self.where[index]
-        with _opened(file) as volume:
+        with open_hdf5(file) as volume:
             ybar, mask = as_channels(volume["kspace"][number]), np.asarray(volume["mask"]).astype(bool)
         return Spectrum(ybar * mask, mask[None, None], file.stem)
 
 
 def as_channels(values: np.ndarray) -> np.ndarray:
     """(C, H, W) float32; complex values become (real, imaginary) pairs."""
-    if np.iscomplexobj(values):
-        pairs = np.stack([values.real, values.imag], -3)
-        return pairs.reshape(-1, *values.shape[-2:]).astype(np.float32)
-    return values.reshape(-1, *values.shape[-2:]).astype(np.float32)
-
-
-def _opened(path: Path) -> h5py.File:
-    try:
-        return h5py.File(path, "r")
-    except FileNotFoundError:
-        raise FileNotFoundError(f"There is no file {path}.") from None
-    except OSError as error:
-        raise ValueError(f"{path} cannot be read as HDF5: it is truncated or of another kind ({error}).") from error
+    return in_pairs(values) if np.iscomplexobj(values) else values.reshape(-1, *values.shape[-2:]).astype(np.float32)
 
 
 def _cfl(path: Path) -> np.ndarray:
@@ -230,21 +253,47 @@ def _cfl(path: Path) -> np.ndarray:
 
 def _array(path: Path, key: str | None) -> Any:
     if path.suffix == ".npy":
-        return np.load(path, mmap_mode="r", allow_pickle=False)
-    volume = _opened(path)
-    names = [name for name in volume if isinstance(volume[name], h5py.Dataset)]
+        return _load_npy(path)
+    if path.suffix == ".npz":
+        with np.load(path, allow_pickle=False) as arrays:
+            return _choose(path, key, list(arrays), arrays)
+    volume = open_hdf5(path)
+    return _choose(path, key, [name for name in volume if isinstance(volume[name], h5py.Dataset)], volume)
+
+
+def _choose(path: Path, key: str | None, names: list[str], arrays: Any) -> Any:
     if key is None and len(names) != 1:
-        raise ValueError(f"{path} has the datasets {', '.join(names)}: say which by --key.")
-    if key is not None and key not in volume:
-        raise ValueError(f"{path} has no dataset {key}; it has {', '.join(names)}.")
-    return volume[key or names[0]]
+        raise ValueError(f"{path} has {', '.join(names) or 'no arrays'}: say which is the data by --key.")
+    if key is not None and key not in names:
+        raise ValueError(f"{path} has no array {key}; it has {', '.join(names) or 'none'}.")
+    return arrays[key or names[0]]
 
 
-def _load_mask(path: str | Path | None) -> np.ndarray | None:
-    if path is None:
+def _load_npy(path: Path) -> np.ndarray:
+    try:
+        return np.load(path, mmap_mode="r", allow_pickle=False)
+    except FileNotFoundError:
+        raise FileNotFoundError(f"There is no file {path}.") from None
+    except ValueError as error:
+        raise ValueError(f"{path} is not a plain .npy of numbers: save it by numpy.save, without objects.") from error
+
+
+def _load_mask(mask: str | Path | None, data: Path) -> np.ndarray | None:
+    if mask is None:
         return None
-    path = Path(path)
-    mask = np.abs(_cfl(path)) if path.suffix in (".cfl", ".hdr") else np.load(path, allow_pickle=False)
-    if not np.isin(mask, (0, 1)).all():
-        raise ValueError(f"The mask {path} must be 0 (dropped) or 1 (kept), but has other values.")
-    return mask.astype(bool)
+    path = Path(mask)
+    if path.suffix in (".cfl", ".hdr"):
+        values = np.abs(_cfl(path))
+    elif path.suffix == ".npy":
+        values = _load_npy(path)
+    elif data.suffix not in (".npy", ".cfl", ".hdr"):
+        values = np.asarray(_array(data, str(mask)))
+    else:
+        raise ValueError(
+            f"A mask is a .npy, a .cfl, or the name of an array in the same file as the data; {mask} is none."
+        )
+    if not np.isin(values, (0, 1)).all():
+        raise ValueError(f"The mask {mask} must be 0 (dropped) or 1 (kept), but has other values.")
+    if not values.any():
+        raise ValueError(f"The mask {mask} keeps nothing.")
+    return values.astype(bool)

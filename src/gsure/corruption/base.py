@@ -37,6 +37,9 @@ class Corruption(ABC):
     has_closed_form: ClassVar[bool] = False
     """Whether `coverage` is exact, and costs nothing."""
 
+    is_binary: ClassVar[bool] = False
+    """Whether singular values are just 0 and 1, so that no file need keep them."""
+
     @property
     @abstractmethod
     def basis(self) -> Basis:
@@ -127,7 +130,7 @@ def check_complex(corruption: Corruption, shape: Sequence[int]) -> None:
     if shape[0] % 2:
         raise ValueError(
             f"{corruption} acts on (real, imaginary) channel pairs, but was given {shape[0]} channels: "
-            "add a zero imaginary channel to each real one."
+            "add a zero imaginary channel to each real one (for nifti and dicom, --source.complex true)."
         )
 
 

@@ -75,10 +75,13 @@ class Blur(Corruption):
         frequency = torch.hypot(torch.fft.fftfreq(height)[:, None], torch.fft.fftfreq(width))
         n = max(1, min(self.draws(shape), 2**25 // (height * width)))
         strongest = self.svals(n, shape, torch.Generator().manual_seed(0)).amax((0, 1))
+        least = float(strongest.min())
+        remedy = (
+            f"a cutoff below {least:.2g}, or " if least > 0.02 else ""
+        )  # below, noise would be 50 times what it was
         return (
             f"The cutoff {self.cutoff:g} always loses {int(lost.sum())} of {lost.numel()} frequencies, from "
-            f"{float(frequency[lost].min()):.2f} cycles a pixel on: use a cutoff below {float(strongest.min()):.2g}, or "
-            f"narrower kernels than width = {self.width}."
+            f"{float(frequency[lost].min()):.2f} cycles a pixel on: use {remedy}narrower kernels than width = {self.width}."
         )
 
 

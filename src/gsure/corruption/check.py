@@ -44,6 +44,7 @@ def _check_draws(corruption: Corruption, shape: tuple[int, ...]) -> list[str]:
     is_random = not first.equal(other)
     claims = {
         "draw svals that are finite and at least 0": bool((first.isfinite() & (first >= 0)).all()),
+        "draw 0 and 1 only, as is_binary says": not corruption.is_binary or bool(((first == 0) | (first == 1)).all()),
         "draw the same from the same generator": first.equal(again),
         "draw afresh for each sample": not is_random or any((drawn != drawn[:1]).any() for drawn in (first, other)),
         "draw sample k from generator k alone": among[2:3].allclose(alone),

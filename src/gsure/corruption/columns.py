@@ -23,6 +23,7 @@ class Columns(Corruption):
     R: float | int
     basis = Fourier()
     has_closed_form = True
+    is_binary = True
 
     def __post_init__(self) -> None:
         if not 1 <= self.R < float("inf"):

@@ -19,6 +19,7 @@ class HadamardPatterns(Corruption):
     keep: float
     basis = Hadamard()
     has_closed_form = True
+    is_binary = True
 
     def __post_init__(self) -> None:
         if not 0 < self.keep <= 1:

@@ -18,6 +18,7 @@ class Noise(Corruption):
 
     basis = Identity()
     has_closed_form = True
+    is_binary = True
 
     def svals(self, n: int, shape: Sequence[int], generator: Generators) -> Float[Tensor, "n *ones"]:
         return torch.ones(n, *[1] * len(shape), dtype=torch.float64)

@@ -25,6 +25,7 @@ class Patches(Corruption):
     size: int = 4
     basis = Identity()
     has_closed_form = True
+    is_binary = True
 
     def __post_init__(self) -> None:
         check_probability(self.p)

@@ -19,6 +19,7 @@ class Pixels(Corruption):
     p: float
     basis = Identity()
     has_closed_form = True
+    is_binary = True
 
     def __post_init__(self) -> None:
         check_probability(self.p)

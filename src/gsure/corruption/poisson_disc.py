@@ -36,6 +36,7 @@ class PoissonDisc(Corruption):
 
     R: float | int
     basis = Fourier()
+    is_binary = True
 
     def __post_init__(self) -> None:
         if not 1 <= self.R < float("inf"):

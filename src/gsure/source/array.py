@@ -73,7 +73,7 @@ class Array(Source):
         return self.n
 
     def _read(self, index: int) -> Sample:
-        group = f"{Path(self.file).stem}-{index}"
+        group = str(index)
         try:
             raw = np.asarray(_opened(self.file, self.name)[index])
         except (OSError, ValueError, EOFError, zipfile.BadZipFile) as error:

@@ -25,7 +25,7 @@ class Digits(Source):
         return 1797
 
     def _read(self, index: int) -> Sample:
-        return Sample(_digits()[index].copy(), f"digit-{index}", 1.0)
+        return Sample(_digits()[index].copy(), str(index), 1.0)
 
     def _content(self) -> dict[str, Any]:
         import sklearn

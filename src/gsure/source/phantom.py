@@ -56,7 +56,7 @@ class Phantom(Source):
         rng = np.random.Generator(np.random.PCG64([self.seed, index]))
         fine = _magnitude(rng, 2 * self.size)
         magnitude = fine.reshape(self.size, 2, self.size, 2).mean((1, 3))
-        return Sample(in_pairs(magnitude * np.exp(1j * _phase(rng, self.size))), f"phantom-{index}", 1.0)
+        return Sample(in_pairs(magnitude * np.exp(1j * _phase(rng, self.size))), str(index), 1.0)
 
     def _content(self) -> dict[str, Any]:
         return {"version": 1}

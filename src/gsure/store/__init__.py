@@ -16,6 +16,6 @@ aligned by index.
 """
 
 from gsure.store.read import Measurements, Signals, holds, open
-from gsure.store.write import Writer, refuse_existing
+from gsure.store.write import Writer, refuse_existing, refuse_inputs
 
-__all__ = ["Measurements", "Signals", "Writer", "holds", "open", "refuse_existing"]
+__all__ = ["Measurements", "Signals", "Writer", "holds", "open", "refuse_existing", "refuse_inputs"]

@@ -1,104 +1,23 @@
 """Reading the measurement file, and the file of clean signals beside it."""
 
-import contextlib
-import json
 import math
-import os
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any
 
-import h5py
 import numpy as np
 import torch
 from jaxtyping import Float
 from torch import Tensor
 from torch.utils.data import Dataset
 
-from gsure import basis as bases
-from gsure.basis import Basis, Dense
+from gsure.basis import Basis, Cosine, Dense, Fourier, Hadamard, Hartley, Identity
+from gsure.hdf5 import open_hdf5
 from gsure.measurement import Measurement
-from gsure.noise import generators, seed_from
-from gsure.store.format import FORMAT, VERSION, Holds
+from gsure.noise import generators
+from gsure.store.file import Holds, Shard, marked
 
 Index = int | slice | Sequence[int] | np.ndarray | Tensor
-
-
-class Rows:
-    """An array of a file, read by rows in any order."""
-
-    def __init__(self, file: h5py.File, name: str) -> None:
-        dataset = file[name]
-        self.path, self.name = file.filename, name
-        self.shape, self.dtype = dataset.shape, dataset.dtype
-        self.row_bytes = dataset.dtype.itemsize * math.prod(dataset.shape[1:])
-        self.offset = dataset.id.get_offset()
-        self._descriptor: int | None = None
-
-    def read(self, indices: np.ndarray) -> np.ndarray:
-        rows = np.empty((len(indices), *self.shape[1:]), self.dtype)
-        if self.offset is None:  # rewritten by another program, in chunks
-            with h5py.File(self.path, "r") as file:
-                for row, index in zip(rows, indices, strict=True):
-                    row[...] = file[self.name][index]
-            return rows
-        if self._descriptor is None:
-            self._descriptor = os.open(self.path, os.O_RDONLY)
-        buffer, size = rows.reshape(-1).view(np.uint8).data, self.row_bytes
-        for i, index in enumerate(indices):
-            if (
-                os.preadv(self._descriptor, [buffer[i * size : (i + 1) * size]], self.offset + int(index) * size)
-                != size
-            ):
-                raise ValueError(
-                    f"{self.path} ends before sample {index} of {self.name}: it was cut after it was written."
-                )
-        return rows
-
-    def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "_descriptor": None}
-
-    def __del__(self) -> None:
-        if self._descriptor is not None:
-            os.close(self._descriptor)
-
-
-class _Shard:
-    """One file, opened and checked; small arrays in memory, large ones as `Rows`."""
-
-    def __init__(self, path: Path, holds: Holds) -> None:
-        self.path = path
-        with _opened(path, holds) as file:
-            self.header: dict[str, Any] = json.loads(file.attrs["header"])
-            main = "ybar" if holds == "measurements" else "x"
-            self.rows = {name: Rows(file, name) for name in (main, "mask", "pinv") if name in file}
-            self.n = self.rows[main].shape[0]
-            self.shape = tuple(self.rows[main].shape[1:])
-            self.small = {
-                name: file[name][()] for name in ("sigma_0", "scale", "group", "coverage", "V") if name in file
-            }
-            self.groups = [name.decode() for name in file["groups"][()]] if "groups" in file else None
-
-
-@contextlib.contextmanager
-def _opened(path: Path, holds: Holds) -> Iterator[h5py.File]:
-    """The file, if it is one of ours, whole, and of a version that we can read."""
-    try:
-        file = h5py.File(path, "r")
-    except FileNotFoundError:
-        raise FileNotFoundError(f"There is no file {path}.") from None
-    except OSError as error:
-        raise ValueError(f"{path} cannot be read as HDF5: it is truncated or of another kind ({error}).") from error
-    with file:
-        if file.attrs.get("format") != FORMAT:
-            raise ValueError(
-                f"{path} is HDF5, but not a file of gsure: make one with 'gsure corrupt' or 'gsure import'."
-            )
-        if (version := int(file.attrs["version"])) > VERSION:
-            raise ValueError(f"{path} has format version {version}, this gsure reads up to {VERSION}: upgrade gsure.")
-        if file.attrs["holds"] != holds:
-            raise ValueError(f"{path} holds {file.attrs['holds']}, where {holds} are wanted.")
-        yield file
+BASES = {basis.__name__: basis for basis in (Identity, Fourier, Hartley, Cosine, Hadamard)}
 
 
 class _Stored(Dataset):
@@ -109,16 +28,19 @@ class _Stored(Dataset):
 
     def __init__(self, path: str | Path) -> None:
         self.path = Path(path)
-        files = sorted(self.path.glob("*.h5")) if self.path.is_dir() else [self.path]
-        if not files:
-            raise ValueError(f"The folder {path} has no shards (*.h5) in it.")
-        self._shards = [_Shard(file, self.holds) for file in files]
-        self.header = self._shards[0].header
-        self.shape = self._shards[0].shape
+        self._shards = [Shard(file, self.holds) for file in shard_files(self.path)]
+        first = self._shards[0]
+        self.header, self.shape = first.header, first.shape
         for shard in self._shards[1:]:
-            if shard.shape != self.shape or shard.header.get("mask_shape") != self.header.get("mask_shape"):
+            for what in ("shape", "basis", "mask_shape", "unit", "complex"):
+                mine, theirs = (s.shape if what == "shape" else s.header.get(what) for s in (first, shard))
+                if mine != theirs:
+                    raise ValueError(
+                        f"{first.path} has {what} {mine}, but {shard.path} {theirs}: they are not one set."
+                    )
+            if first.rows.keys() != shard.rows.keys():
                 raise ValueError(
-                    f"{shard.path} holds samples of shape {shard.shape}, {files[0]} of {self.shape}: not one set."
+                    f"Only one of {first.path} and {shard.path} has singular values: they are not one set."
                 )
         self._ends = np.cumsum([shard.n for shard in self._shards])
         self.indices = np.arange(self._ends[-1])
@@ -148,16 +70,15 @@ class _Stored(Dataset):
             parts[where] = rows
         if parts is None:
             raise IndexError("No samples were asked for.")
+        if parts.dtype.kind == "f" and not np.isfinite(parts).all():
+            raise ValueError(f"{self.path} is damaged: {name} has values that are NaN or infinite. Make it again.")
         return parts
 
     def groups(self) -> list[str]:
         """The volume, subject or file that each sample comes from."""
         names: list[str] = []
         for shard, end in zip(self._shards, self._ends, strict=True):
-            if shard.groups is None:
-                names += [str(index) for index in range(end - shard.n, end)]
-            else:
-                names += [shard.groups[number] for number in shard.small["group"]]
+            names += shard.groups or [str(index) for index in range(end - shard.n, end)]
         return [names[index] for index in self.indices]
 
     def scales(self) -> np.ndarray:
@@ -183,14 +104,13 @@ class Measurements(_Stored):
 
     def _basis(self) -> Basis:
         name = self.header["basis"]
-        if name == "Dense":
+        if name == "Dense" and "V" in self._shards[0].small:
             return Dense(torch.from_numpy(self._shards[0].small["V"]))
-        known = getattr(bases, name, None)
-        if known is None:
+        if name not in BASES:
             raise ValueError(
                 f"{self.path} was made in the basis {name!r}, which is not one of gsure's: pass open(path, basis=...)."
             )
-        return known()
+        return BASES[name]()
 
     @property
     def coverage(self) -> Float[Tensor, "1 ..."]:
@@ -213,20 +133,20 @@ class Measurements(_Stored):
     def batches(
         self, size: int, steps: int, generator: torch.Generator, start: int = 0, rank: int = 0, processes: int = 1
     ) -> Iterator[Measurement]:
-        """Shuffled batches, those of the steps start..steps-1; with the generator in the same state, another start continues.
+        """Shuffled batches, those of the steps start..steps-1. The order depends on the seed that the generator was made
+        with, and not on what has been drawn from it since: `start=k` continues where step k was.
 
         Process `rank` of several gets its share of each batch.
         """
-        for indices in self.order(size, steps, seed_from(generator), start, rank, processes):
-            yield self[indices]
+        return (self[indices] for indices in self.order(size, steps, generator.initial_seed(), start, rank, processes))
 
     def order(
         self, size: int, steps: int, seed: int, start: int = 0, rank: int = 0, processes: int = 1
     ) -> Iterator[np.ndarray]:
         """The positions that `batches` reads: a fresh permutation for each pass, one pass following on the other."""
-        if size < 1 or start < 0 or not 0 <= rank < processes:
+        if start < 0 or not 0 <= rank < processes <= size:
             raise ValueError(
-                f"Batches need size >= 1, start >= 0 and 0 <= rank < processes, but size {size}, start {start}, rank {rank} "
+                f"Batches need start >= 0 and 0 <= rank < processes <= size, but size {size}, start {start}, rank {rank} "
                 f"and {processes} processes were given."
             )
         permutations: dict[int, np.ndarray] = {}
@@ -255,7 +175,7 @@ class Measurements(_Stored):
                 f"All {len(self)} samples of {self.path} are of one group, {str(names[0])!r}: it cannot be split by group."
             )
         shuffled = names[torch.randperm(len(names), generator=torch.Generator().manual_seed(seed)).numpy()]
-        chosen = np.isin(groups, shuffled[: max(1, round(held_out * len(names)))])
+        chosen = np.isin(groups, shuffled[: min(len(names) - 1, max(1, round(held_out * len(names))))])
         sides = []
         for side in (~chosen, chosen):
             part = object.__new__(Measurements)
@@ -286,12 +206,13 @@ def open(path: str | Path, basis: Basis | None = None) -> Measurements:  # gsure
 
 def holds(path: str | Path) -> Holds:
     """Whether a file (or a folder's first shard) holds measurements or clean signals."""
-    path = Path(path)
-    first = next(iter(sorted(path.glob("*.h5"))), path) if path.is_dir() else path
-    try:
-        with _opened(first, "measurements"):
-            return "measurements"
-    except ValueError as error:
-        if "holds signals" in str(error):
-            return "signals"
-        raise
+    first = shard_files(Path(path))[0]
+    with open_hdf5(first) as file:
+        return marked(file, first)
+
+
+def shard_files(path: Path) -> list[Path]:
+    files = sorted(path.glob("*.h5")) if path.is_dir() else [path]
+    if not files:
+        raise ValueError(f"The folder {path} has no shards (*.h5) in it.")
+    return files

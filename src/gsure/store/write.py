@@ -19,7 +19,7 @@ from torch import Tensor
 import gsure
 from gsure.basis import Basis, Dense
 from gsure.measurement import Measurement
-from gsure.store.format import FORMAT, VERSION, Holds
+from gsure.store.file import FORMAT, VERSION, Holds
 
 
 class Writer:
@@ -46,18 +46,12 @@ class Writer:
     ) -> None:
         self.path, self.n, self.shape = Path(path), n, tuple(shape)
         self.holds: Holds = "signals" if basis is None else "measurements"
-        self.basis, self.mask_shape, self.unit, self.binary, self.force = (
-            basis,
-            tuple(mask_shape),
-            tuple(unit),
-            binary,
-            force,
-        )
-        self.header = dict(header)
-        self.known_coverage = coverage
+        self.basis, self.mask_shape, self.unit = basis, tuple(mask_shape), tuple(unit)
+        self.binary, self.known_coverage = binary, coverage
+        self.header, self.force = dict(header), force
         if n < 1 or not 1 <= shards <= n:
             raise ValueError(
-                f"{n} samples in {shards} shards were asked for: a file needs a sample, and each of the shards too."
+                f"{n} samples in {shards} shards were asked for: give a limit of at least 1, and no more shards than samples."
             )
         refuse_existing(self.path, force)
         self.temporary = self.path.with_name(f".{self.path.name}.tmp")  # the next try replaces what a killed one left
@@ -66,7 +60,10 @@ class Writer:
         self._file: h5py.File | None = None
 
     def __enter__(self) -> "Writer":
-        self.path.parent.mkdir(parents=True, exist_ok=True)
+        try:
+            self.path.parent.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise OSError(error.errno, f"{self.path} cannot be written there: {error.strerror}") from error
         needed = self.n * (4 * math.prod(self.shape) + math.prod(self.mask_shape) * (1 if self.binary else 33) // 8)
         free = shutil.disk_usage(self.path.parent).free
         if needed > free:
@@ -97,9 +94,11 @@ class Writer:
                 done = take.stop
                 if self._room() == 0:
                     self._finish_shard()
-        except (OSError, RuntimeError) as error:  # h5py raises either when the device is full
-            message = f"{self.path} could not be written; nothing is left behind. Make room and run it again ({error})"
-            raise OSError(getattr(error, "errno", None) or errno.EIO, message) from error
+        except OSError as error:
+            message = (
+                f"{self.path} could not be written, and nothing is left behind: make room, and run it again ({error})"
+            )
+            raise OSError(error.errno or errno.EIO, message) from error
 
     def _room(self) -> int:
         return self._size - self._filled
@@ -133,10 +132,14 @@ class Writer:
             assert sigma_0 is not None
             mask = values.mask.expand(len(values), *self.mask_shape)
             kept = mask.numpy() != 0
+            sigma = sigma_0.reshape(-1, *[1] * len(self.mask_shape)).to(mask)
+            if self.binary and ((values.std - sigma).abs() * mask > 1e-6 * sigma).any():
+                raise ValueError(
+                    f"{self.path} was to hold singular values of 0 and 1 only, but std differs from sigma_0."
+                )
             self._arrays["ybar"][rows] = values.ybar.numpy()
             self._arrays["mask"][rows] = np.packbits(kept.reshape(len(kept), -1), axis=1)
             if not self.binary:
-                sigma = sigma_0.reshape(-1, *[1] * len(self.mask_shape))
                 pinv = torch.where(sigma > 0, values.std / torch.where(sigma > 0, sigma, 1.0), mask)
                 self._arrays["pinv"][rows] = (pinv * mask).numpy()
             self._sigma_0 += sigma_0.tolist()
@@ -152,8 +155,9 @@ class Writer:
     def _finish_shard(self) -> None:
         assert self._file is not None
         file = self._file
-        names = list(dict.fromkeys(self._groups))
-        if len(names) < len(self._groups):
+        first = self.written - self._size
+        if self._groups != [str(index) for index in range(first, self.written)]:  # which readers take as given
+            names = list(dict.fromkeys(self._groups))
             number = {name: k for k, name in enumerate(names)}
             file["group"] = np.array([number[name] for name in self._groups], "<i4")
             file["groups"] = np.array([name.encode() for name in names])
@@ -185,9 +189,9 @@ class Writer:
             if kind is None and self.written != self.n:
                 raise ValueError(f"{self.written} of {self.n} samples were written to {self.path}.")
             if kind is None:
-                if self.force and self.path.is_dir():
-                    shutil.rmtree(self.path)
                 refuse_existing(self.path, self.force)
+                if self.path.is_dir():
+                    shutil.rmtree(self.path)
                 os.replace(self.temporary, self.path)
         finally:
             self._remove_temporary()
@@ -199,8 +203,20 @@ class Writer:
 
 
 def refuse_existing(path: Path, force: bool) -> None:
+    """Nothing is replaced without `force`; and even so nothing but a file, or a folder of shards."""
     if path.exists() and not force:
         raise FileExistsError(f"{path} exists already: choose another name, or add --force to replace it.")
+    if path.is_dir() and (foreign := [p.name for p in sorted(path.iterdir()) if not p.match("shard-*.h5")]):
+        raise FileExistsError(f"{path} is a folder with other things in it ({foreign[0]}): choose another name.")
+
+
+def refuse_inputs(outputs: Sequence[str | Path], inputs: Sequence[str | Path]) -> None:
+    """No output may be one of the inputs, or lie among them: `force` must not cost anyone their raw data."""
+    for output in outputs:
+        for given in inputs:
+            target, source = Path(output).resolve(), Path(given).resolve()
+            if target == source or target in source.parents or (source in target.parents and target.exists()):
+                raise ValueError(f"{output} is to be written, but {given} is to be read: choose another name.")
 
 
 def _one_if_equal(values: Sequence[float]) -> np.ndarray:
