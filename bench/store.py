@@ -17,6 +17,7 @@ import h5py
 import torch
 
 import gsure
+from gsure.command.corrupt import CHUNK
 from gsure.corruption import Blur, Lines, Patches
 from gsure.store import Writer
 
@@ -36,12 +37,13 @@ def measurements(n: int) -> gsure.Measurement:
 
 def write(path: Path, data: gsure.Measurement, repeat: int = 1) -> None:
     n = len(data) * repeat
-    options = {"basis": gsure.Identity(), "mask_shape": data.mask.shape[1:], "force": True}
+    coverage = Patches(p=0.4, size=4).coverage(SHAPE).value
+    options = {"basis": gsure.Identity(), "mask_shape": data.mask.shape[1:], "coverage": coverage, "force": True}
     header = {"source": {}, "complex": False, "corruption": {"name": "patches"}, "sigma_0": {}, "seed": 0}
     with Writer(path, n, SHAPE, header, **options) as writer:
         for _ in range(repeat):
-            for start in range(0, len(data), 256):
-                part = data[start : start + 256]
+            for start in range(0, len(data), CHUNK):
+                part = data[start : start + CHUNK]
                 writer.append(part, ["a"] * len(part), [1.0] * len(part), torch.full((len(part),), 0.02))
 
 
@@ -49,8 +51,8 @@ def write_plainly(path: Path, data: gsure.Measurement) -> None:
     ybar = data.ybar.numpy()
     with h5py.File(path, "w") as file:
         dataset = file.create_dataset("ybar", ybar.shape, "<f4")
-        for start in range(0, len(ybar), 256):
-            dataset[start : start + 256] = ybar[start : start + 256]
+        for start in range(0, len(ybar), CHUNK):
+            dataset[start : start + CHUNK] = ybar[start : start + CHUNK]
 
 
 def writing(folder: Path) -> None:

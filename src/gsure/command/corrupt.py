@@ -18,7 +18,7 @@ from gsure.noise import generators
 from gsure.source import Source
 from gsure.store import Measurements, Writer, open, refuse_existing, refuse_inputs
 
-CHUNK = 256
+CHUNK = 1024
 """Samples a worker makes at a time."""
 
 Batch = tuple[Tensor, Measurement, Tensor, list[str], list[float]]

@@ -131,9 +131,11 @@ class Writer:
         if isinstance(values, Measurement):
             assert sigma_0 is not None
             mask = values.mask.expand(len(values), *self.mask_shape)
-            kept = mask.numpy() != 0
+            kept = mask.bool().numpy()
             sigma = sigma_0.reshape(-1, *[1] * len(self.mask_shape)).to(mask)
-            if self.binary and ((values.std - sigma).abs() * mask > 1e-6 * sigma).any():
+            if (
+                self.binary and ((values.std[:1] - sigma[:1]).abs() * mask[:1] > 1e-6 * sigma[:1]).any()
+            ):  # one tells the family
                 raise ValueError(
                     f"{self.path} was to hold singular values of 0 and 1 only, but std differs from sigma_0."
                 )
@@ -143,7 +145,8 @@ class Writer:
                 pinv = torch.where(sigma > 0, values.std / torch.where(sigma > 0, sigma, 1.0), mask)
                 self._arrays["pinv"][rows] = (pinv * mask).numpy()
             self._sigma_0 += sigma_0.tolist()
-            self._kept += kept.sum(0, dtype=np.int64)
+            if self.known_coverage is None:
+                self._kept += mask.sum(0).numpy()
             self._max_std = max(self._max_std, float(sigma_0.max()) if self.binary else values.max_std)
         else:
             self._arrays["x"][rows] = values.numpy()
@@ -156,7 +159,7 @@ class Writer:
         assert self._file is not None
         file = self._file
         first = self.written - self._size
-        if self._groups != [str(index) for index in range(first, self.written)]:  # which readers take as given
+        if any(name != str(index) for index, name in enumerate(self._groups, first)):  # else readers know them
             names = list(dict.fromkeys(self._groups))
             number = {name: k for k, name in enumerate(names)}
             file["group"] = np.array([number[name] for name in self._groups], "<i4")
