@@ -26,7 +26,7 @@ LAYERS: dict[str, set[str]] = {
     "sample": {"denoiser", "noise"},
     "restore": {"measurement", "denoiser", "sample", "noise"},
     "corruption": {"basis", "measurement", "noise"},
-    "source": set(),
+    "source": {"hdf5"},
     "hdf5": set(),
     "store": {"basis", "hdf5", "measurement", "noise"},
     "command": {"basis", "corruption", "hdf5", "measurement", "noise", "source", "store"},

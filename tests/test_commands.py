@@ -269,6 +269,7 @@ def test_mistakes_cost_a_sentence_and_no_data(here, capsys, generator):
         (["inspect", "d.h5", "--clean", "d.h5"], "say where, by --figure"),
         (["inspect", "d.h5", "--figure", "k.npy"], "k.npy exists already"),
         (["inspect", "empty"], "no shards"),
+        (["corrupt", "d.h5", "x.h5", "--corruption", "noise", "--sigma", 1], "holds measurements already"),
         (["corrupt", "digits", "precious", *DIGITS[3:], "--force"], "other things in it (thesis.txt)"),
         (["corrupt", "k.npy", "k.npy", "--corruption", "lines", "--R", 2, "--sigma", 1, "--force"], "is to be read"),
         (["import", "array", "k.npy", "k.npy", "--sigma", 1, "--force"], "is to be read"),

@@ -139,7 +139,7 @@ def test_integers_and_booleans_are_intensities(tmp_path):
 
 def test_values_out_of_range_are_refused_with_a_remedy_that_works(tmp_path):
     path = save(tmp_path, REAL * 812)
-    with pytest.raises(ValueError, match=r"Sample 0 of .* has values up to 8\d\d.*--scale 8"):
+    with pytest.raises(ValueError, match=r"Sample 0 of .* has values up to 8\d\d.*--source.scale 8"):
         Array(path)[0]
     np.testing.assert_allclose(Array(path, scale=812.0)[0].x[0], REAL[0], rtol=1e-6)
     assert np.abs(Array(path, scale=1.0)[0].x).max() > 700

@@ -70,24 +70,8 @@ def unet(
     """
     from diffusers import UNet2DModel  # two seconds of import, paid only by those who build one
 
-    halvings = 2 ** (len(multipliers) - 1)
     resolutions = [size >> level for level in range(len(multipliers))]
-    if never := [resolution for resolution in attention if resolution not in resolutions]:
-        raise ValueError(
-            f"attention is asked for at {never[0]}, but this network has only the resolutions {resolutions}."
-        )
-    if size < 1 or size % halvings:
-        raise ValueError(
-            f"A U-Net of {len(multipliers)} levels needs a size divisible by {halvings}, but was given {size}: "
-            "use fewer multipliers, or pad."
-        )
-    if mask_input not in get_args(MaskInput):
-        raise ValueError(f"mask_input is one of {', '.join(get_args(MaskInput))}, not {mask_input!r}.")
-    if (mask_input == "embedding") != (mask_shape is not None):
-        raise ValueError(
-            f"mask_shape goes with mask_input='embedding', but mask_input={mask_input!r} and "
-            f"mask_shape={mask_shape} were given."
-        )
+    _refuse_unet(size, resolutions, attention, mask_input, mask_shape)
     features = 4 * width
     with forked(seed):
         inner = UNet2DModel(
@@ -109,6 +93,32 @@ def unet(
             attention_head_dim=None,
         )
         return UNet(inner, mask_input, None if mask_shape is None else MaskEmbedding(mask_shape, features))
+
+
+def _refuse_unet(
+    size: int,
+    resolutions: Sequence[int],
+    attention: Sequence[int],
+    mask_input: MaskInput,
+    mask_shape: Sequence[int] | None,
+) -> None:
+    halvings = 2 ** (len(resolutions) - 1)
+    if never := [resolution for resolution in attention if resolution not in resolutions]:
+        raise ValueError(
+            f"attention is asked for at {never[0]}, but this network has only the resolutions {resolutions}."
+        )
+    if size < 1 or size % halvings:
+        raise ValueError(
+            f"A U-Net of {len(resolutions)} levels needs a size divisible by {halvings}, but was given {size}: "
+            "use fewer multipliers, or pad."
+        )
+    if mask_input not in get_args(MaskInput):
+        raise ValueError(f"mask_input is one of {', '.join(get_args(MaskInput))}, not {mask_input!r}.")
+    if (mask_input == "embedding") != (mask_shape is not None):
+        raise ValueError(
+            f"mask_shape goes with mask_input='embedding', but mask_input={mask_input!r} and "
+            f"mask_shape={mask_shape} were given."
+        )
 
 
 class MLP(nn.Module):

@@ -5,6 +5,7 @@ import zipfile
 from pathlib import Path
 from typing import Any
 
+from gsure.hdf5 import open_hdf5
 from gsure.source.array import Array
 from gsure.source.base import Sample, Source, existing
 from gsure.source.celeba import CelebA
@@ -100,14 +101,10 @@ def _told_by_file(path: Path) -> str | None:
 def _told_by_hdf5(path: Path) -> str:
     import h5py
 
-    try:
-        with h5py.File(path) as file:
-            if "kspace" in file:
-                return "fastmri"
-            return (
-                "ismrmrd"
-                if any("xml" in group for group in file.values() if isinstance(group, h5py.Group))
-                else "array"
-            )
-    except OSError as error:
-        raise ValueError(f"{path} is not a whole HDF5 file: {error}.") from error
+    with open_hdf5(path) as file:
+        if file.attrs.get("format") == "gsure" and file.attrs.get("holds") == "measurements":
+            raise ValueError(f"{path} holds measurements already, where clean signals are wanted.")
+        if "kspace" in file:
+            return "fastmri"
+        groups = [group for group in file.values() if isinstance(group, h5py.Group)]
+        return "ismrmrd" if any("xml" in group for group in groups) else "array"

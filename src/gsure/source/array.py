@@ -92,7 +92,7 @@ class Array(Source):
         if self.scale is None and largest > 1 + 1e-6:
             raise ValueError(
                 f"Sample {index} of {self.file} has values up to {largest:g}, but real signals lie in [-1, 1]: give scale "
-                f"(--scale {largest:g}) to divide by, or scale 1 to take the values as they are."
+                f"(--source.scale {largest:g}) to divide by, or scale 1 to take the values as they are."
             )
         return Sample((raw / scale).astype(np.float32), group, scale)
 

@@ -12,6 +12,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
+from gsure.hdf5 import open_hdf5
 from gsure.source.base import (
     Sample,
     Source,
@@ -61,14 +62,9 @@ class FastMRI(Source):
 
     def _count(self, file: str) -> int:
         """How many slices of this volume are wanted, from its header."""
-        import h5py
-
-        try:
-            with h5py.File(file) as volume:
-                held = list(volume)
-                shape: tuple[int, ...] = volume["kspace"].shape if "kspace" in held else ()
-        except OSError as error:
-            raise ValueError(f"{file} is not a whole HDF5 file: {error}.") from error
+        with open_hdf5(file) as volume:
+            held = list(volume)
+            shape: tuple[int, ...] = volume["kspace"].shape if "kspace" in held else ()
         if "kspace" not in held:
             raise ValueError(f"{file} has no dataset kspace, only {held}: it is not a fastMRI volume.")
         if "mask" in held:

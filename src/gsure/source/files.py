@@ -32,7 +32,9 @@ def entries(path: str | Path) -> list[tuple[str, int]]:
             with zipfile.ZipFile(path) as archive:
                 listed = [(info.filename, info.file_size) for info in archive.infolist() if not info.is_dir()]
         except zipfile.BadZipFile as error:
-            raise ValueError(f"{path} is neither a folder nor a whole zip file: {error}.") from error
+            raise ValueError(
+                f"{path} is neither a folder nor a whole zip file of pictures ({error}): give the folder that they are in."
+            ) from error
     return sorted(
         (name, size)
         for name, size in listed

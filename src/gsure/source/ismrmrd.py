@@ -11,6 +11,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
+from gsure.hdf5 import open_hdf5
 from gsure.source.base import (
     Sample,
     Source,
@@ -129,14 +130,11 @@ def _heads(path: Path) -> tuple[str, Any, np.ndarray]:
     """The name of the dataset, the XML header, and the header of every readout."""
     import h5py
 
-    try:
-        with h5py.File(path) as file:
-            for name, group in file.items():
-                if isinstance(group, h5py.Group) and "xml" in group and "data" in group:
-                    return name, group["xml"][0], group["data"].fields("head")[:]
-            raise ValueError(f"{path} is not an ISMRMRD file of readouts: no group has both xml and data.")
-    except OSError as error:
-        raise ValueError(f"{path} is not a whole HDF5 file: {error}.") from error
+    with open_hdf5(path) as file:
+        for name, group in file.items():
+            if isinstance(group, h5py.Group) and "xml" in group and "data" in group:
+                return name, group["xml"][0], group["data"].fields("head")[:]
+    raise ValueError(f"{path} is not an ISMRMRD file of readouts: no group has both xml and data.")
 
 
 def _encoding(path: Path, xml: Any) -> Encoding:
