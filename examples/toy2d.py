@@ -4,7 +4,9 @@
 
 Four corners (±1, ±1) with weights .35 .15 .15 .35 and standard deviation 0.3; a coordinate is kept with probability 0.6 and
 has noise of standard deviation 0.2. A missing coordinate shows 0, far from every corner, so that a network can infer the mask
-until the diffusion's own noise hides it: this is when the method works, and the table shows how well.
+until the diffusion's own noise hides it: this is when the method works, and the table shows how well. The mixture was chosen
+for that, and its spread widened from a first 0.2, where (700 steps) the worst of three seeds was 5.2 % above the oracle for
+tweedie and 4.3 % for the control. With corners that nearly determine each other the limit itself is far worse.
 
 Every model is the same network, trained with as many steps; all are asked to denoise the same *fully sampled* test points.
 The rows:
