@@ -29,8 +29,15 @@ LAYERS: dict[str, set[str]] = {
     "source": {"hdf5"},
     "hdf5": set(),
     "store": {"basis", "hdf5", "measurement", "noise"},
-    "command": {"basis", "corruption", "hdf5", "measurement", "noise", "source", "store"},
-    "cli": {"basis", "command", "corruption", "source", "__version__"},
+    "picture": set(),
+    "run": {
+        *("schedule", "basis", "measurement", "denoiser", "network", "divergence", "objective", "noise"),
+        *("picture", "sample", "store"),
+    },
+    "command": {
+        *("basis", "corruption", "denoiser", "hdf5", "measurement", "noise", "picture", "run", "source", "store"),
+    },
+    "cli": {"basis", "command", "corruption", "run", "source", "__version__"},
     "__main__": {"cli"},
 }
 

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from gsure.command.corrupt import corrupt
     from gsure.command.inspect import inspect
     from gsure.command.measured import import_
+    from gsure.command.train import train
     from gsure.corruption.base import Corruption
     from gsure.corruption.check import check_corruption
     from gsure.denoiser import Denoiser
@@ -22,6 +23,8 @@ if TYPE_CHECKING:
     from gsure.noise import generators
     from gsure.objective import Objective
     from gsure.restore import ddrm
+    from gsure.run.folder import load
+    from gsure.run.settings import Settings
     from gsure.sample import ddim
     from gsure.schedule import Schedule
     from gsure.store import Measurements, Signals, open
@@ -34,6 +37,7 @@ _MODULES = {
     "command.corrupt": ["corrupt"],
     "command.inspect": ["inspect"],
     "command.measured": ["import_"],
+    "command.train": ["train"],
     "corruption": ["Corruption", "check_corruption"],
     "denoiser": ["Denoiser"],
     "divergence": ["Divergence"],
@@ -42,6 +46,8 @@ _MODULES = {
     "noise": ["generators"],
     "objective": ["Objective"],
     "restore": ["ddrm"],
+    "run.folder": ["load"],
+    "run.settings": ["Settings"],
     "sample": ["ddim"],
     "schedule": ["Schedule"],
     "store": ["Measurements", "Signals", "open"],

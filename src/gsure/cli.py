@@ -1,15 +1,19 @@
 """The command line: names, types and help of options. Everything else is imported when a command runs: --help is quick."""
 
+import dataclasses
 import json
+import os
 import sys
 from collections.abc import Callable, Sequence
 from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, Literal
 
-from jsonargparse import ArgumentParser, Namespace
+from jsonargparse import SUPPRESS, ActionYesNo, ArgumentParser, Namespace
 
 from gsure import __version__
+from gsure.run.settings import Settings, option, preset_names, read_preset
 
 # Options of the corruption families and of the sources. They are written out here so that --help need not import torch; a
 # test compares them with the classes.
@@ -79,7 +83,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _complain(name: str, message: str, code: int) -> int:
-    sys.stderr.write(f"gsure {name}: {message}\n")
+    rank = os.environ.get("RANK")  # one of many processes: each says what is wrong where it runs
+    where = f" (process {rank})" if rank else ""
+    sys.stderr.write(f"gsure {name}{where}: {message}\n")
     return code
 
 
@@ -157,8 +163,6 @@ def _given(options: Namespace, known: dict[str, tuple[Any, str]]) -> dict[str, A
 
 
 def _make(kind: type, options: dict[str, Any], what: str) -> Any:
-    import dataclasses
-
     fields = {field.name: field for field in dataclasses.fields(kind)}
     if foreign := [name for name in options if name not in fields]:
         takes = ", ".join(f"--{name}" for name in fields) or "no options"
@@ -209,8 +213,57 @@ def _import(options: Namespace) -> None:
     _show(inspect(options.out), options.json)
 
 
+def _train_options(parser: ArgumentParser) -> None:
+    parser.add_argument("data", type=str, help="a measurement file, or a folder of shards")
+    parser.add_argument("--out", type=str, required=True, help="folder of the run")
+    parser.add_argument("--preset", type=str, help=f"settings made for a purpose: {', '.join(preset_names())}")
+    parser.add_argument("--clean", type=str, help="clean signals: an oracle's data; else only to log the true error")
+    parser.add_argument("--resume", action="store_true", help="go on from the latest checkpoint in --out")
+    parser.add_argument(
+        "--force", action="store_true", help="put a run in --out aside; or resume with changed settings"
+    )
+    parser.add_argument("--dry-run", action="store_true", help="print what would be done, and do nothing")
+    parser.add_argument("--threads", type=int, help="CPU threads of a process; PyTorch's choice if not given")
+    parser.add_argument("--tensorboard", action="store_true", help="also log for TensorBoard, in the folder of the run")
+    for setting in dataclasses.fields(Settings):
+        about = f"{setting.metadata['help']}; {_in_words(setting.default)}"
+        kind = {"action": ActionYesNo(no_prefix="no-")} if setting.type is bool else {"type": setting.type}
+        parser.add_argument(option(setting.name), default=SUPPRESS, help=about, **kind)
+
+
+def _train(options: Namespace) -> None:
+    import torch
+
+    from gsure.command.inspect import inspect
+    from gsure.command.train import train
+    from gsure.run.folder import Run
+
+    given = {setting.name: options[setting.name] for setting in dataclasses.fields(Settings) if setting.name in options}
+    if options.preset is not None:
+        given = read_preset(options.preset) | given
+    before = Run(Path(options.out)).config.settings if options.resume else Settings()
+    settings = dataclasses.replace(before, **given)
+    if options.threads is not None:
+        torch.set_num_threads(options.threads)
+    if options.dry_run:
+        _show({option(name): value for name, value in dataclasses.asdict(settings).items()}, options.json)
+        return
+    train(
+        options.data,
+        options.out,
+        settings,
+        clean=options.clean,
+        resume=options.resume,
+        force=options.force,
+        tensorboard=options.tensorboard,
+        progress=not options.json,
+    )
+    if os.environ.get("RANK", "0") == "0":
+        _show(inspect(options.out), options.json)
+
+
 def _inspect_options(parser: ArgumentParser) -> None:
-    parser.add_argument("path", type=str, help="a measurement file, a folder of shards, or a file of clean signals")
+    parser.add_argument("path", type=str, help="a measurement file, a folder of shards, clean signals, or a run")
     parser.add_argument("--figure", type=str, help="write a picture of the first samples to this PNG")
     parser.add_argument("--clean", type=str, help="the file of clean signals, to show them in the figure too")
     parser.add_argument("--force", action="store_true", help="replace the figure if it exists")
@@ -252,5 +305,6 @@ def _in_words(value: Any) -> str:
 COMMANDS = {
     "corrupt": Command("simulate measurements of clean signals", _corrupt_options, _corrupt),
     "import": Command("make a measurement file of data that is already measured", _import_options, _import),
+    "train": Command("learn from measurements alone", _train_options, _train),
     "inspect": Command("say what is in a file, and draw it", _inspect_options, _inspect),
 }

@@ -6,6 +6,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
+import gsure
+from gsure.picture import as_picture
+from gsure.run import checkpoint
+from gsure.run.folder import Run
 from gsure.store import Measurements, Signals, holds, open, refuse_existing
 
 
@@ -14,6 +18,10 @@ def inspect(
 ) -> dict[str, Any]:
     """A summary that can be printed or turned to JSON; with `figure`, a PNG of the first samples, beside `clean` if given."""
     path = Path(path)
+    if Run(path).exists():
+        if figure is not None or clean is not None:
+            raise ValueError(f"{path} is a run: its pictures are in its folders samples and denoised.")
+        return _run_summary(Run(path))
     if figure is None and clean is not None:
         raise ValueError(f"{clean} is to be shown beside the measurements: say where, by --figure.")
     if figure is not None:
@@ -77,13 +85,37 @@ def _summary(data: Measurements) -> dict[str, Any]:
     }
 
 
-def as_picture(x: Tensor, is_complex: bool) -> Tensor:
-    """(h, w) or (h, w, 3) in [0, 1]. MR images are shown as magnitudes, min-max normalised, as in the paper."""
-    if is_complex:
-        magnitude = torch.linalg.vector_norm(x, dim=0)
-        return (magnitude - magnitude.min()) / (magnitude.max() - magnitude.min()).clamp(min=1e-12)
-    x = (x.clamp(-1, 1) + 1) / 2
-    return x.movedim(0, -1) if len(x) == 3 else x[0]
+def _run_summary(run: Run) -> dict[str, Any]:
+    config, lines = run.config, run.read_metrics()
+    settings = config.settings
+    logged = [line for line in lines if "loss" in line]
+    validated = [line for line in lines if "validation" in line]
+    steps = checkpoint.steps_of(run.checkpoints)
+    summary: dict[str, Any] = {
+        "run": str(run.path),
+        "data": config.data,
+        "learns from": settings.data_as,
+        "objective": settings.objective,
+        "step": max([line["step"] for line in lines] + steps, default=0),
+        "of": settings.steps,
+        "checkpoints": ", ".join(f"{step:,}" for step in sorted(steps)) or "none: the run cannot be resumed",
+    }
+    if logged:
+        last = logged[-1]
+        summary["loss"] = last["loss"]
+        summary["speed"] = f"{last['steps_per_second']:.2g} steps/s, {last['memory_gb']:.1f} GB"
+    if validated:
+        result = validated[-1]["validation"]
+        names = {"estimate": "held-out error", "true": "true error", "full": "error on full signals"}
+        summary |= {words: _with_error(result[name]) for name, words in names.items() if name in result}
+        best = min(validated, key=lambda line: line["validation"]["estimate"]["mean"])
+        summary["best"] = f"{_with_error(best['validation']['estimate'])} at step {best['step']:,}"
+    summary["gsure"] = gsure.__version__
+    return summary
+
+
+def _with_error(value: dict[str, float]) -> str:
+    return f"{value['mean']:.5f} ± {value['se']:.5f}"
 
 
 def _short(value: Any) -> str:

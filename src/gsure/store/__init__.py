@@ -15,7 +15,7 @@ written under a temporary name and renamed when complete. Clean signals go to a 
 aligned by index.
 """
 
-from gsure.store.read import Measurements, Signals, holds, open
+from gsure.store.read import BASES, Measurements, Signals, holds, open
 from gsure.store.write import Writer, refuse_existing, refuse_inputs
 
-__all__ = ["Measurements", "Signals", "Writer", "holds", "open", "refuse_existing", "refuse_inputs"]
+__all__ = ["BASES", "Measurements", "Signals", "Writer", "holds", "open", "refuse_existing", "refuse_inputs"]

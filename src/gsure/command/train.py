@@ -1,0 +1,267 @@
+"""Train: measurements -> t -> objective -> backward -> clip -> Adam -> EMA, on one process or many, from any step on.
+
+What a step does depends on the settings and on its number alone: the order of the data and all noise are drawn from (seed,
+number of the sample in the whole run). So a resumed run equals one that was never stopped, bit for bit, and two processes
+compute what one computes. Dropout is the exception: its mask is drawn for the part of a batch that a process computes at once.
+"""
+
+import contextlib
+import math
+import resource
+import signal
+import threading
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from gsure.basis import Basis
+from gsure.command.progress import Bar, bar
+from gsure.denoiser import Denoiser
+from gsure.noise import generators
+from gsure.run import checkpoint
+from gsure.run.job import Job, prepare
+from gsure.run.picture import draw_denoised, draw_samples
+from gsure.run.settings import Settings
+from gsure.run.validate import validate
+
+STREAM = 0
+"""Keeps the noise of training apart from that of validation and pictures."""
+
+
+def train(
+    data: str | Path,
+    out: str | Path,
+    settings: Settings | None = None,
+    *,
+    clean: str | Path | None = None,
+    resume: bool = False,
+    force: bool = False,
+    basis: Basis | None = None,
+    network: nn.Module | None = None,
+    tensorboard: bool = False,
+    progress: bool = False,
+) -> Denoiser:
+    """Train on the measurements of a file, record the run in the folder `out`, and return the denoiser (averaged weights).
+
+    `clean`, the file of clean signals, is what an oracle learns from; for other runs it only shows how well the validation
+    without clean data tells the true error. `resume` goes on from the latest checkpoint, with the settings of the run or
+    with `settings` if these differ in nothing that matters; `force` lets them differ, or puts an existing run aside.
+    """
+    board = _open_board(Path(out)) if tensorboard else None
+    job = prepare(data, out, settings, clean, resume, force, basis, network)
+    settings, main = job.settings, job.accelerator.is_main_process
+    with bar("training", settings.steps, progress and main, done=job.first) as advance, _signals(advance.say) as stop:
+        for line in (*job.notes, job.introduction):
+            advance.say(line)
+        log = Log(job, board(job.first) if board and main else None)
+        for step, parts in _batches(job):
+            log.add(_step(job, step, parts))
+            done = step + 1
+            if done % settings.log_every == 0:
+                advance(0, log.write(done))
+            stopping = job.any_process(stop.asked)
+            with log.aside():
+                if done % settings.checkpoint_every == 0 or done == settings.steps or stopping:
+                    _checkpoint(job, log, advance, done, validating=not stopping)
+                if settings.picture_every and done % settings.picture_every == 0 and main and not stopping:
+                    _draw(job, done)
+            advance(1)
+            if stopping:
+                advance.say(f"Stopped after {done:,} steps. Nothing is lost; continue with:\n  {job.resume_command}")
+                break
+    job.accelerator.end_training()
+    return job.averaged
+
+
+def _batches(job: Job) -> Iterator[tuple[int, list[tuple[np.ndarray, np.ndarray]]]]:
+    """Each step still to do, and this process's part of its batch: numbers of samples in the whole run, and positions of
+    measurements in the file; divided into the parts that are computed at once."""
+    settings, rank, processes = job.settings, job.accelerator.process_index, job.accelerator.num_processes
+    order = job.examples.measurements.order(settings.batch, settings.steps, settings.seed, job.first, rank, processes)
+    for step, positions in enumerate(order, start=job.first):
+        numbers = np.arange(step * settings.batch, (step + 1) * settings.batch)[rank::processes]
+        divided = (np.array_split(indices, settings.accumulate) for indices in (numbers, positions))
+        yield step, list(zip(*divided, strict=True))
+
+
+def _step(job: Job, step: int, parts: list[tuple[np.ndarray, np.ndarray]]) -> float:
+    """One step of the optimizer; returns the loss of this process's part of the batch."""
+    settings, accelerator, total = job.settings, job.accelerator, 0.0
+    job.optimizer.zero_grad()
+    for last, (numbers, positions) in zip(range(1 - len(parts), 1), parts, strict=True):
+        generator = generators(settings.seed, STREAM, indices=numbers)
+        measurement = job.examples.mirrored(job.examples[positions], generator).to(accelerator.device)
+        t = job.denoiser.schedule.draw(len(measurement), generator)
+        with contextlib.nullcontext() if last == 0 else accelerator.no_sync(job.denoiser.network):
+            losses = job.objective(job.denoiser, measurement, t, generator)
+            accelerator.backward(losses.mean() / len(parts))
+        total += float(losses.detach().mean()) / len(parts)
+    norm = accelerator.clip_grad_norm_(job.network.parameters(), settings.clip or math.inf)
+    if not math.isfinite(total) or not math.isfinite(float(norm)):
+        raise ValueError(_what_is_not_finite(job, step, losses, t))
+    for group in job.optimizer.param_groups:
+        group["lr"] = learning_rate(settings, step)
+    job.optimizer.step()
+    job.ema.update_parameters(job.network)
+    return total
+
+
+def learning_rate(settings: Settings, step: int) -> float:
+    """Of the step with this number, counted from 0: rising over the warm-up, then constant or falling to 0 at the end.
+
+    >>> [learning_rate(Settings(lr=1.0, steps=8, warmup=2, decay="linear"), step) for step in (0, 1, 2, 5)]
+    [0.5, 1.0, 1.0, 0.5]
+    """
+    if step < settings.warmup:
+        return settings.lr * (step + 1) / settings.warmup
+    passed = (step - settings.warmup) / max(1, settings.steps - settings.warmup)
+    match settings.decay:
+        case "none":
+            return settings.lr
+        case "linear":
+            return settings.lr * (1 - passed)
+        case "cosine":
+            return settings.lr * (1 + math.cos(math.pi * passed)) / 2
+
+
+def _what_is_not_finite(job: Job, step: int, losses: Tensor, t: Tensor) -> str:
+    bad = ~losses.detach().isfinite().cpu()
+    what = f"The loss of {int(bad.sum())} samples" if bad.any() else "The gradient"
+    times = sorted((t.cpu()[bad] if bad.any() else t.cpu()).tolist())
+    listed = ", ".join(map(str, times[:20])) + (", ..." if len(times) > 20 else "")
+    latest = checkpoint.path_of(job.run.checkpoints, checkpoint.steps_of(job.run.checkpoints)[0])
+    return (
+        f"{what} became infinite or not a number at step {step}, at t = {listed}. That step was not taken, and the last "
+        f"checkpoint, {latest}, is good. Look at the data, or lower --lr or --clip and go on with: "
+        f"{job.resume_command} --force"
+    )
+
+
+def _checkpoint(job: Job, log: "Log", advance: Bar, done: int, validating: bool) -> None:
+    """Validate and save. All processes validate their share, one writes."""
+    is_best = False
+    if validating and job.held_out is not None:
+        result = validate(job.averaged, job.held_out, job.accelerator, job.settings.batch)
+        is_best = job.best is None or result["estimate"]["mean"] < job.best["mean"]
+        job.best = {"step": done, **result["estimate"]} if is_best else job.best
+        advance.say(log.validation(done, result))
+    if not job.accelerator.is_main_process:
+        return
+    folder = job.run.checkpoints
+    try:
+        if is_best:
+            checkpoint.write(job.run.best, job.averaged_tensors(), job.header(done))
+        checkpoint.write(checkpoint.path_of(folder, done), job.tensors(), job.header(done))
+    except OSError as error:
+        raise OSError(f"{error} Make room, then go on with: {job.resume_command}") from error
+    checkpoint.prune(folder, job.settings.keep)
+
+
+def _draw(job: Job, done: int) -> None:
+    name = f"step-{done:08d}.png"
+    draw_samples(job.run.path / "samples" / name, job.averaged, job.examples, done)
+    if job.held_out is not None:
+        draw_denoised(job.run.path / "denoised" / name, job.averaged, job.held_out, done)
+
+
+class Log:
+    """metrics.jsonl, and TensorBoard if asked for. Times are of this process alone and count from its start."""
+
+    def __init__(self, job: Job, board: Any) -> None:
+        self.job, self.board = job, board
+        self.losses: list[float] = []
+        self.began = time.monotonic()
+
+    def add(self, loss: float) -> None:
+        self.losses.append(loss)
+
+    @contextlib.contextmanager
+    def aside(self) -> Iterator[None]:
+        """Time that does not count as training."""
+        left = time.monotonic()
+        yield
+        self.began += time.monotonic() - left
+
+    def write(self, done: int) -> str:
+        """Log the mean loss since the last time; returns it in words."""
+        accelerator, settings = self.job.accelerator, self.job.settings
+        loss = float(np.mean(self.losses))
+        if accelerator.num_processes > 1:
+            loss = float(accelerator.reduce(torch.tensor(loss, device=accelerator.device), "mean"))
+        line = {
+            "step": done,
+            "loss": loss,
+            "lr": learning_rate(settings, done - 1),
+            "steps_per_second": len(self.losses) / (time.monotonic() - self.began),
+            "memory_gb": _peak_memory(accelerator.device) / 1e9,
+        }
+        self._append(line)
+        self.losses, self.began = [], time.monotonic()
+        return f"loss {loss:.4f}"
+
+    def validation(self, done: int, result: dict[str, Any]) -> str:
+        self._append({"step": done, "validation": result})
+        told = {"estimate": "held-out error", "true": "true", "full": "on full signals"}
+        parts = [
+            f"{words} {result[name]['mean']:.5f} ± {result[name]['se']:.5f}"
+            for name, words in told.items()
+            if name in result
+        ]
+        best = " (best so far)" if self.job.best is not None and self.job.best["step"] == done else ""
+        return f"step {done:,}: {', '.join(parts)}{best}"
+
+    def _append(self, line: dict[str, Any]) -> None:
+        if not self.job.accelerator.is_main_process:
+            return
+        self.job.run.log(line)
+        if self.board is not None:
+            for name, value in line.get("validation", line).items():
+                if name not in ("step", "bands"):
+                    self.board.add_scalar(name, value["mean"] if isinstance(value, dict) else value, line["step"])
+
+
+def _peak_memory(device: torch.device) -> int:
+    if device.type == "cuda":
+        return torch.cuda.max_memory_allocated(device)
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+
+
+def _open_board(out: Path) -> Any:
+    try:
+        from torch.utils.tensorboard import SummaryWriter
+    except ImportError as error:
+        raise ValueError("TensorBoard is not installed: pip install 'gsure-diffusion[tensorboard]'.") from error
+    return lambda first: SummaryWriter(str(out / "tensorboard"), purge_step=first + 1)
+
+
+@dataclass
+class Stop:
+    asked: bool = False
+
+
+@contextlib.contextmanager
+def _signals(say: Callable[[str], None]) -> Iterator[Stop]:
+    """SIGINT (Ctrl-C) and SIGTERM (a scheduler that wants its machine back) end the run after the current step. A second
+    one ends it at once."""
+    stop = Stop()
+    if threading.current_thread() is not threading.main_thread():  # where Python sets no handlers
+        yield stop
+        return
+
+    def ask(number: int, _frame: Any) -> None:
+        stop.asked = True
+        signal.signal(number, before[signal.Signals(number)])
+        say(f"{signal.Signals(number).name}: finishing the step and saving; once more to stop at once.")
+
+    before = {number: signal.signal(number, ask) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield stop
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)

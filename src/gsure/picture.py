@@ -1,0 +1,35 @@
+"""Signals as pictures, and pictures as a PNG."""
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import torch
+from torch import Tensor
+
+
+def as_picture(x: Tensor, is_complex: bool) -> Tensor:
+    """(h, w) or (h, w, 3) in [0, 1]. MR images are shown as magnitudes, min-max normalised, as in the paper."""
+    if is_complex:
+        magnitude = torch.linalg.vector_norm(x, dim=0)
+        return (magnitude - magnitude.min()) / (magnitude.max() - magnitude.min()).clamp(min=1e-12)
+    x = (x.clamp(-1, 1) + 1) / 2
+    return x.movedim(0, -1) if len(x) == 3 else x[0]
+
+
+def draw_rows(path: Path, rows: Mapping[str, Sequence[Tensor]], title: str, width: float = 1.1) -> None:
+    """A PNG of pictures, row by row, with the names of the rows at their left."""
+    from matplotlib.figure import Figure  # a figure of its own: the caller's backend and pyplot state stay as they are
+
+    columns = max(len(pictures) for pictures in rows.values())
+    figure = Figure(figsize=(width * columns + 0.6, width * len(rows) + 0.4), layout="constrained")
+    grid = figure.subplots(len(rows), columns, squeeze=False)
+    for row, (name, pictures) in zip(grid, rows.items(), strict=True):
+        row[0].set_ylabel(name if not name.isspace() else "", fontsize=8)
+        for axes in row:
+            axes.set(xticks=[], yticks=[])
+            axes.axis("on")
+        for axes, picture in zip(row, pictures, strict=False):
+            axes.imshow(picture.numpy(), cmap="gray", vmin=0, vmax=1, interpolation="nearest")
+    figure.suptitle(title, fontsize=9)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    figure.savefig(path, dpi=120)

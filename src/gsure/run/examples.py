@@ -1,0 +1,91 @@
+"""What the network learns from. Oracle and naive are choices of data, made here, and not branches of the loop."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from gsure.measurement import Measurement
+from gsure.noise import Generators, uniform
+from gsure.run.settings import Settings
+from gsure.store import Measurements, Signals
+
+
+@dataclass(frozen=True)
+class Examples:
+    """Measurements of a file, as what they are, or one of the two things to compare with."""
+
+    measurements: Measurements
+    signals: Signals | None
+    settings: Settings
+
+    def __len__(self) -> int:
+        return len(self.measurements)
+
+    def __getitem__(self, positions: Sequence[int] | np.ndarray) -> Measurement:
+        match self.settings.data_as:
+            case "measured":
+                return self.measurements[positions]
+            case "naive":
+                return Measurement.clean(self.measurements[positions].ybar)
+            case "oracle":
+                return Measurement.clean(self.xbar(positions))
+
+    def xbar(self, positions: Sequence[int] | np.ndarray) -> Tensor:
+        """The clean signals behind these measurements."""
+        assert self.signals is not None
+        return self.measurements.basis.to_spectral(self.signals[self.measurements.indices[positions]])
+
+    @property
+    def coverage(self) -> Tensor:
+        """E[P] of what the loss sees; 1 gives W = I."""
+        if self.settings.data_as == "measured" and self.settings.weighted:
+            return self.measurements.coverage
+        return torch.ones(())
+
+    def mirrored(self, measurement: Measurement, generator: Generators) -> Measurement:
+        """Half of the samples mirrored, together with their masks and std: a measurement of the mirrored signal."""
+        if not self.settings.flip:
+            return measurement
+        ones = [1] * (measurement.ybar.ndim - 1)
+        chosen = uniform((len(measurement),), generator, like=measurement.ybar).reshape(-1, *ones) < 0.5
+        parts = (measurement.ybar, measurement.mask, measurement.std)
+        return Measurement._trusted(*(torch.where(chosen, part.flip(-1), part) for part in parts))
+
+
+def open_examples(
+    measurements: Measurements, clean: Signals | None, settings: Settings
+) -> tuple[Examples, Examples | None]:
+    """Those to train on, and those held out; a group is never on both sides."""
+    _refuse(measurements, clean, settings)
+    if settings.held_out == 0:
+        return Examples(measurements, clean, settings), None
+    train, held_out = measurements.split(settings.held_out, settings.seed)
+    judged_by = (
+        "oracle" if settings.data_as == "oracle" else "measured"
+    )  # a naive model too is judged by what was measured
+    return Examples(train, clean, settings), Examples(held_out, clean, replace(settings, data_as=judged_by))
+
+
+def _refuse(measurements: Measurements, clean: Signals | None, settings: Settings) -> None:
+    if settings.data_as == "oracle" and clean is None:
+        raise ValueError("An oracle learns from clean signals: give their file by --clean.")
+    if clean is not None and (clean.shape != measurements.shape or len(clean) != len(measurements)):
+        raise ValueError(
+            f"{clean.path} holds {len(clean)} signals of shape {clean.shape}, {measurements.path} {len(measurements)} "
+            f"measurements of shape {measurements.shape}: they are not of one run of gsure corrupt."
+        )
+    if settings.flip and not measurements.basis.is_signal:
+        raise ValueError(
+            f"--flip mirrors measurements, which is the measurement of a mirrored signal where masks lie in signal space, "
+            f"but these were made in {measurements.basis}: leave it away."
+        )
+    coverage = measurements.coverage
+    if settings.flip and not torch.allclose(coverage, coverage.flip(-1)):
+        raise ValueError("--flip needs a coverage E[P] that is its own mirror image, and that of this data is not.")
+    if settings.hide and settings.data_as != "measured":
+        raise ValueError(
+            f"--hide hides a part of what was measured; with --data-as {settings.data_as} all counts as clean."
+        )

@@ -1,0 +1,53 @@
+"""What a person looks at while a model learns: samples, and held-out measurements denoised."""
+
+from pathlib import Path
+
+import torch
+
+from gsure.denoiser import Denoiser
+from gsure.noise import generators, normal
+from gsure.picture import as_picture, draw_rows
+from gsure.run.examples import Examples
+from gsure.sample import ddim
+
+STREAM = 2
+"""Keeps the noise of pictures apart from that of training and validation."""
+
+
+def draw_samples(
+    path: Path, denoiser: Denoiser, examples: Examples, step: int, rows: int = 4, columns: int = 8
+) -> None:
+    """Samples by 25 steps of DDIM, from the same noise each time."""
+    data, n = examples.measurements, rows * columns
+    noise = generators(examples.settings.seed, STREAM, indices=range(n))
+    steps = min(25, denoiser.schedule.T)
+    x = data.basis.to_signal(ddim(denoiser, (n, *data.shape), steps=steps, generator=noise)).cpu()
+    pictures = [as_picture(sample, data.header["complex"]) for sample in x]
+    lines = {" " * (row + 1): pictures[row * columns :][:columns] for row in range(rows)}
+    draw_rows(path, lines, f"samples after {step:,} steps ({steps} network calls each)")
+
+
+@torch.no_grad()
+def draw_denoised(path: Path, denoiser: Denoiser, held_out: Examples, step: int, columns: int = 8) -> None:
+    """Held-out measurements, noise added to them at three levels, and what the network makes of it."""
+    data = held_out.measurements
+    positions = list(range(min(columns, len(data))))
+    like = next(denoiser.parameters())
+    measurement = held_out[positions].to(like.device)
+
+    def pictures(xbar: torch.Tensor) -> list[torch.Tensor]:
+        return [as_picture(x, data.header["complex"]) for x in data.basis.to_signal(xbar).cpu()]
+
+    rows = {"measured": pictures(measurement.ybar)}
+    for share in (0.1, 0.3, 0.6):
+        t = torch.full((len(positions),), max(1, round(share * denoiser.schedule.T)), device=like.device)
+        alpha_bar_t = denoiser.schedule.at(t, like=measurement.ybar)
+        eps = normal(
+            measurement.shape, generators(held_out.settings.seed, STREAM, int(t[0]), indices=positions), like=like
+        )
+        xbar_t = measurement.perturb(alpha_bar_t, eps)
+        rows[f"t = {int(t[0])}"] = pictures(xbar_t)
+        rows["denoised" + " " * len(rows)] = pictures(denoiser(xbar_t, t, measurement.mask))
+    if held_out.signals is not None:
+        rows["clean"] = pictures(held_out.xbar(positions))
+    draw_rows(path, rows, f"held-out measurements after {step:,} steps")
