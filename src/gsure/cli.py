@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
+import yaml
 from jsonargparse import SUPPRESS, ActionYesNo, ArgumentParser, Namespace
 
 from gsure import __version__
@@ -226,7 +227,7 @@ def _train_options(parser: ArgumentParser) -> None:
     parser.add_argument("--threads", type=int, help="CPU threads of a process; PyTorch's choice if not given")
     parser.add_argument("--tensorboard", action="store_true", help="also log for TensorBoard, in the folder of the run")
     for setting in dataclasses.fields(Settings):
-        about = f"{setting.metadata['help']}; {_in_words(setting.default)}"
+        about = f"{setting.metadata['help']} (default: {_plain(setting.default)})"
         kind = {"action": ActionYesNo(no_prefix="no-")} if setting.type is bool else {"type": setting.type}
         parser.add_argument(option(setting.name), default=SUPPRESS, help=about, **kind)
 
@@ -246,7 +247,8 @@ def _train(options: Namespace) -> None:
     if options.threads is not None:
         torch.set_num_threads(options.threads)
     if options.dry_run:
-        _show({option(name): value for name, value in dataclasses.asdict(settings).items()}, options.json)
+        chosen = {name: _plain(value) for name, value in dataclasses.asdict(settings).items()}
+        sys.stdout.write(json.dumps(chosen) + "\n" if options.json else yaml.safe_dump(chosen, sort_keys=False))
         return
     train(
         options.data,
@@ -260,6 +262,11 @@ def _train(options: Namespace) -> None:
     )
     if os.environ.get("RANK", "0") == "0":
         _show(inspect(options.out), options.json)
+
+
+def _plain(value: Any) -> Any:
+    """As YAML has it."""
+    return list(value) if isinstance(value, tuple) else value
 
 
 def _inspect_options(parser: ArgumentParser) -> None:

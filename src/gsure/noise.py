@@ -8,24 +8,25 @@ import contextlib
 import hashlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
 
+import numpy as np
 import torch
 from torch import Tensor
 
 Generators = torch.Generator | Sequence[torch.Generator]
 
 
-def generators(seed: int, *key: int, indices: Iterable[int]) -> list[torch.Generator]:
+def generators(seed: int, *key: int, indices: Iterable[int] | np.ndarray) -> list[torch.Generator]:
     """One generator per index, determined by (seed, *key, index) and by nothing else.
 
     >>> first, second = generators(0, 7, indices=[3, 4]), generators(0, 7, indices=[4])
     >>> bool(torch.rand(2, generator=first[1]).equal(torch.rand(2, generator=second[0])))
     True
     """
-    return [torch.Generator().manual_seed(_hash(seed, *key, index)) for index in indices]
+    return [torch.Generator().manual_seed(_hash(seed, *key, int(index))) for index in indices]
 
 
 def _hash(*key: int) -> int:
-    digest = hashlib.blake2b(",".join(str(int(k)) for k in key).encode(), digest_size=8).digest()
+    digest = hashlib.blake2b(",".join(map(str, key)).encode(), digest_size=8).digest()
     return int.from_bytes(digest, "big") >> 1  # manual_seed takes 63 bits without a sign
 
 

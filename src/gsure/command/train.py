@@ -67,8 +67,9 @@ def train(
                 advance(0, log.write(done))
             stopping = job.any_process(stop.asked)
             with log.aside():
-                if done % settings.checkpoint_every == 0 or done == settings.steps or stopping:
-                    _checkpoint(job, log, advance, done, validating=not stopping)
+                due = done % settings.checkpoint_every == 0 or done == settings.steps
+                if due or stopping:
+                    _checkpoint(job, log, advance, done, validating=due)
                 if settings.picture_every and done % settings.picture_every == 0 and main and not stopping:
                     _draw(job, done)
             advance(1)

@@ -77,7 +77,9 @@ def make_network(settings: Settings, about: About, basis_is_signal: bool) -> nn.
         mask_shape=about.mask_shape if spectral else None,
         seed=settings.seed,
     )
-    return network.to(memory_format=torch.channels_last) if settings.channels_last else network
+    if settings.channels_last:
+        network.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+    return network
 
 
 def make_denoiser(settings: Settings, about: About, basis: Basis, network: nn.Module | None = None) -> Denoiser:

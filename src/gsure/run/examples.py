@@ -63,10 +63,9 @@ def open_examples(
     if settings.held_out == 0:
         return Examples(measurements, clean, settings), None
     train, held_out = measurements.split(settings.held_out, settings.seed)
-    judged_by = (
-        "oracle" if settings.data_as == "oracle" else "measured"
-    )  # a naive model too is judged by what was measured
-    return Examples(train, clean, settings), Examples(held_out, clean, replace(settings, data_as=judged_by))
+    if settings.data_as == "naive":  # is judged by what was measured, like any other
+        return Examples(train, clean, settings), Examples(held_out, clean, replace(settings, data_as="measured"))
+    return Examples(train, clean, settings), Examples(held_out, clean, settings)
 
 
 def _refuse(measurements: Measurements, clean: Signals | None, settings: Settings) -> None:

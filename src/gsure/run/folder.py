@@ -107,7 +107,11 @@ class Run:
 
 def start(path: Path, config: Config, first: Mapping[str, Any]) -> Run:
     """Make the folder, complete from its first moment on: a run that was killed at once can be resumed too."""
-    path.parent.mkdir(parents=True, exist_ok=True)
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.mkdir(exist_ok=True)  # empty, it is replaced by the rename below
+    except OSError as error:
+        raise OSError(f"The folder {path} cannot be made: {error.strerror}. Choose another --out.") from error
     with tempfile.TemporaryDirectory(prefix=f".{path.name}.", dir=path.parent, ignore_cleanup_errors=True) as temporary:
         run = Run(Path(temporary) / "run")
         run.checkpoints.mkdir(parents=True)

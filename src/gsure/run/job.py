@@ -1,6 +1,7 @@
 """A job: a run with everything that training it takes, opened, checked and, when it goes on, restored."""
 
 import dataclasses
+import os
 import shlex
 from dataclasses import dataclass
 from pathlib import Path
@@ -133,9 +134,11 @@ def prepare(
     examples, held_out = open_examples(measurements, None if clean is None else Signals(clean), settings)
 
     accelerator = Accelerator(
-        cpu=torch.backends.mps.is_available(),  # which has no float64, and our schedules are in it
+        cpu=not torch.cuda.is_available(),  # else torchrun's processes would not know of each other; and MPS has no float64
         mixed_precision="bf16" if settings.precision == "bf16" else "no",
     )
+    if (launched := int(os.environ.get("WORLD_SIZE", "1"))) != accelerator.num_processes:
+        raise ValueError(f"{launched} processes were launched, but accelerate sees {accelerator.num_processes}.")
     _refuse_sizes(settings, examples, held_out, accelerator.num_processes)
     denoiser = make_denoiser(settings, config.about, measurements.basis, network).to(accelerator.device)
     network = denoiser.network

@@ -76,8 +76,6 @@ class Settings:
     keep: int = _setting(2, "how many checkpoints stay, besides the best", free=True)
 
     def __post_init__(self) -> None:
-        for name in ("multipliers", "attention"):
-            object.__setattr__(self, name, tuple(getattr(self, name)))  # YAML has lists
         for setting in dataclasses.fields(self):
             value = getattr(self, setting.name)
             if get_origin(setting.type) is Literal and value not in get_args(setting.type):
@@ -142,11 +140,18 @@ def read_preset(name: str) -> dict[str, Any]:
 
 
 def known(values: Mapping[str, Any], where: str) -> dict[str, Any]:
-    """The same, if all are settings."""
-    names = [setting.name for setting in dataclasses.fields(Settings)]
-    for name in values:
-        if name not in names:
-            near = difflib.get_close_matches(name, names, n=1)
-            hint = f"; did you mean {near[0]}?" if near else "."
-            raise ValueError(f"{where} sets {name!r}, which is no setting{hint}")
-    return dict(values)
+    """What a YAML file says, as settings: refused if one is unknown or of another type."""
+    settings = {setting.name: setting for setting in dataclasses.fields(Settings)}
+    result = {}
+    for name, value in values.items():
+        if name not in settings:
+            near = difflib.get_close_matches(name, settings, n=1)
+            raise ValueError(
+                f"{where} sets {name!r}, which is no setting{f'; did you mean {near[0]}?' if near else '.'}"
+            )
+        kind = type(settings[name].default)  # YAML has lists for tuples, and 1 for 1.0
+        as_kind = kind(value) if (kind, type(value)) in ((tuple, list), (float, int)) else value
+        if type(as_kind) is not kind:
+            raise ValueError(f"{where} sets {name} to {value!r}, where a {kind.__name__} is wanted.")
+        result[name] = as_kind
+    return result
