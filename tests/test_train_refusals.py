@@ -338,6 +338,29 @@ def test_the_command_trains_and_survives_an_interrupt(files, tmp_path):
     assert final(out).step == step + 3
 
 
+def test_torchrun_survives_an_interrupt_and_resumes(files, tmp_path):
+    """Ctrl-C in a terminal reaches torchrun and its processes at once; torchrun then passes it on a second time."""
+    out = tmp_path / "run"
+    command = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "2", "--standalone", "-m", "gsure", "train"]
+    arguments = [files / "d.h5", "--out", out, "--network", "mlp", "--batch", "8", "--width", "16", "--log-every", "1"]
+    command += [*map(str, arguments), "--picture-every", "0", "--steps"]
+    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True, "env": environment}
+    started = subprocess.Popen([*command, "100000"], start_new_session=True, **pipes)
+    while not (out / "metrics.jsonl").exists():
+        assert started.poll() is None, started.stderr.read()
+        time.sleep(0.05)
+    os.killpg(started.pid, signal.SIGINT)
+    _, told = started.communicate(timeout=60)
+    step = final(out).step
+    assert f"Stopped after {step:,} steps" in told
+    assert "torchrun --nproc-per-node 2 -m gsure train" in told
+    assert step == Run(out).read_metrics()[-1]["step"] > 0
+    done = subprocess.run([*command, str(step + 3), "--resume"], **pipes, check=False)
+    assert done.returncode == 0, done.stderr
+    assert final(out).step == step + 3
+
+
 def test_an_unknown_preset_suggests_the_nearest(files, tmp_path, capsys):
     assert main(["train", str(files / "d.h5"), "--out", str(tmp_path / "run"), "--preset", "digit"]) == 2
     assert "There is no preset 'digit': did you mean digits?" in capsys.readouterr().err

@@ -7,6 +7,7 @@ compute what one computes. Dropout is the exception: its mask is drawn for the p
 
 import contextlib
 import math
+import os
 import resource
 import signal
 import threading
@@ -249,16 +250,18 @@ class Stop:
 @contextlib.contextmanager
 def _signals(say: Callable[[str], None]) -> Iterator[Stop]:
     """SIGINT (Ctrl-C) and SIGTERM (a scheduler that wants its machine back) end the run after the current step. A second
-    one ends it at once."""
-    stop = Stop()
+    one ends it at once; but not under torchrun, which passes on what the terminal has already sent to all."""
+    stop, launched = Stop(), "TORCHELASTIC_RUN_ID" in os.environ
     if threading.current_thread() is not threading.main_thread():  # where Python sets no handlers
         yield stop
         return
 
     def ask(number: int, _frame: Any) -> None:
+        if not stop.asked:
+            say(f"{signal.Signals(number).name}: finishing the step and saving{'' if launched else '; once more to stop at once'}.")
         stop.asked = True
-        signal.signal(number, before[signal.Signals(number)])
-        say(f"{signal.Signals(number).name}: finishing the step and saving; once more to stop at once.")
+        if not launched:
+            signal.signal(number, before[signal.Signals(number)])
 
     before = {number: signal.signal(number, ask) for number in (signal.SIGINT, signal.SIGTERM)}
     try:
