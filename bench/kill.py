@@ -9,13 +9,14 @@ because writing takes too little of a run to be hit often by chance.
 """
 
 import argparse
+import contextlib
 import os
 import random
-import re
 import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
@@ -28,7 +29,7 @@ from gsure.run.folder import Run
 
 PERIOD = 5
 """Steps between checkpoints."""
-PATIENCE = 300.0
+PATIENCE = 120.0
 """Seconds after which a run that logs nothing counts as stuck."""
 ENDLESS = 10**6
 """Steps of the run while it is killed; how many it makes is settled when it may finish."""
@@ -46,6 +47,7 @@ class Kill(NamedTuple):
     """What a kill left behind. Steps are 0 where there was no run yet."""
 
     when: str
+    """What it was meant to hit, "starting" or "training"."""
     logged: int
     """The last step in metrics.jsonl."""
     saved: int
@@ -67,7 +69,8 @@ def killed_runs(times: int, folder: Path, seed: int) -> list[Kill]:
     for number in range(times):
         began = time.time()
         if number % 5 == 0:
-            _kill_starting(data, run, rng.uniform(0, startup))
+            with _killing(data, run):
+                time.sleep(rng.uniform(0, startup))
         else:
             startup = _kill_training(data, run, rng, saving=number % 2 == 0)
         kills.append(_look("starting" if number % 5 == 0 else "training", run, began))
@@ -82,46 +85,34 @@ def killed_runs(times: int, folder: Path, seed: int) -> list[Kill]:
 
 def _start(data: Path, run: Run, steps: int) -> subprocess.Popen[bytes]:
     """One thread: other jobs on the machine then disturb the pace less. What it says goes to a file beside the run."""
-    command = [
-        sys.executable,
-        "-m",
-        "gsure",
-        "train",
-        str(data),
-        "--out",
-        str(run.path),
-        "--steps",
-        str(steps),
-        *OPTIONS,
-    ]
-    resume = ["--resume"] if run.exists() else []
+    words = [*f"-m gsure train --steps {steps}".split(), *OPTIONS, *(["--resume"] if run.exists() else [])]
+    command = [sys.executable, *words, str(data), "--out", str(run.path)]
     with run.path.with_suffix(".txt").open("wb") as said:
         environment = os.environ | {"OMP_NUM_THREADS": "1"}
-        return subprocess.Popen([*command, *resume], stdout=said, stderr=said, env=environment)
+        return subprocess.Popen(command, stdout=said, stderr=said, env=environment)
 
 
-def _kill_starting(data: Path, run: Run, delay: float) -> None:
+@contextlib.contextmanager
+def _killing(data: Path, run: Run) -> Iterator[subprocess.Popen[bytes]]:
+    """A run that goes on as long as the block lasts, and not a moment longer."""
     process = _start(data, run, ENDLESS)
     try:
-        time.sleep(delay)
+        yield process
         _refuse_ended(process, run)
     finally:
-        _kill(process)
+        process.kill()
+        process.wait()
 
 
 def _kill_training(data: Path, run: Run, rng: random.Random, saving: bool) -> float:
     """Returns how many seconds went by until the first line of the log."""
     before, saved, began = _identity(run.metrics), _latest(run), time.monotonic()
-    process = _start(data, run, ENDLESS)
-    try:
+    with _killing(data, run) as process:
         _wait_for_line(process, run, before, saved + 1, "loss")
         startup = time.monotonic() - began
         ahead = rng.randrange(1, 3 * PERIOD + 1)
         _wait_for_line(process, run, before, saved + ahead, "validation" if saving else "loss")
         time.sleep(rng.uniform(0, 0.05))
-        _refuse_ended(process, run)
-    finally:
-        _kill(process)
     return startup
 
 
@@ -151,11 +142,6 @@ def _refuse_ended(process: subprocess.Popen[bytes], run: Run) -> None:
     if process.poll() is not None:
         said = run.path.with_suffix(".txt").read_text().strip()
         raise BrokenClaimError(f"The run ended by itself with exit code {process.returncode}: {said}")
-
-
-def _kill(process: subprocess.Popen[bytes]) -> None:
-    process.kill()
-    process.wait()
 
 
 def _look(when: str, run: Run, began: float) -> Kill:
@@ -220,7 +206,7 @@ def main() -> None:
             kills = killed_runs(options.times, Path(name), options.seed)
         except BrokenClaimError as error:
             sys.exit(f"A claim fails. {error}")
-        litter = [path.name for path in Path(name).iterdir() if re.match(r"\.killed\.", path.name)]
+        litter = list(Path(name).glob(".killed.*"))
     torn, starting = sum(kill.torn for kill in kills), sum(kill.when == "starting" for kill in kills)
     print(
         f"{len(kills)} kills, {starting} while starting, {torn} while writing a file: nothing unreadable, at most "

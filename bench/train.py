@@ -10,6 +10,7 @@ import argparse
 import dataclasses
 import itertools
 import json
+import os
 import statistics
 import subprocess
 import sys
@@ -104,7 +105,7 @@ def ratios(over: list[float], under: list[float]) -> list[float]:
 
 def show(what: str, values: list[float], goal: float | None = None, percent: bool = False) -> None:
     middle = statistics.median(values)
-    low, _, high = statistics.quantiles(values, n=4) if len(values) > 1 else (middle,) * 3
+    low, _, high = statistics.quantiles(values, n=4, method="inclusive") if len(values) > 1 else (middle,) * 3
     shown = "{:.2f} %" if percent else "{:.3f}"
     low_, middle_, high_ = (shown.format(100 * value if percent else value) for value in (low, middle, high))
     judged = "" if goal is None else f"at most {shown.format(100 * goal if percent else goal)}"
@@ -172,7 +173,7 @@ def loop(job: Job, rounds: int) -> None:
         "their times": lambda: job.denoiser.schedule.draw(len(each), each),
         "noise from a generator each": lambda: normal(measurement.shape, each, like=measurement.ybar),
         "  instead of from one (in the bare step)": lambda: normal(measurement.shape, generator, like=measurement.ybar),
-        "average of the weights": lambda: job.ema.update_parameters(job.network),
+        "average of the weights": lambda: job.average(1),
     }
     for name, values in alternate(parts, rounds).items():
         show(f"  {name}", [value / statistics.median(times["bare"]) for value in values], percent=True)
@@ -217,11 +218,11 @@ def main() -> None:
     parser.add_argument("--peak", nargs=3, help=argparse.SUPPRESS)  # how it starts itself to measure memory
     options = parser.parse_args()
     if options.peak:
-        name, folder, steps = options.peak
-        return peak(name, Path(folder), int(steps))
-    rounds = 3 if options.quick else options.rounds
-    began = time.monotonic()
-    print(f"torch {torch.__version__}, {torch.get_num_threads()} threads; median (quartiles) of {rounds} rounds")
+        peak(options.peak[0], Path(options.peak[1]), int(options.peak[2]))
+        return
+    rounds, began = 3 if options.quick else options.rounds, time.monotonic()
+    busy = f"{os.getloadavg()[0]:.1f} processes were busy on {os.cpu_count()} cores before"
+    print(f"torch {torch.__version__}, {torch.get_num_threads()} threads; {rounds} rounds, median (quartiles); {busy}")
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         make_files(folder)

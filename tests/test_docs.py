@@ -10,6 +10,7 @@ import pytest
 
 from gsure.cli import make_parser
 from gsure.corruption import FAMILIES
+from gsure.run.settings import Settings, option, preset_names
 from gsure.source import KINDS
 
 ROOT = Path(__file__).parent.parent
@@ -116,3 +117,19 @@ def test_every_writer_makes_what_its_page_reads(figures, tmp_path, monkeypatch):
         split = {"split": "train"} if "--source.split" in command else {}
         size = {"size": 64} if page == "sources/images" else {}
         assert len(open_source(command[2], **split, **size)) >= 6
+
+
+def test_the_table_of_settings_is_that_of_the_class():
+    rows = re.findall(
+        r"^\| `(--[\w-]+)`( \*)? \| ([^|]*) \| ([^|]*) \|$", (DOCS / "training.md").read_text(), re.MULTILINE
+    )
+    documented = {option: (bool(star), meaning) for option, star, _, meaning in rows}
+    settings = dataclasses.fields(Settings)
+    assert documented == {option(s.name): (s.metadata["free"], s.metadata["help"]) for s in settings}
+
+
+def test_the_table_of_presets_names_them_all():
+    table = (DOCS / "training.md").read_text()
+    for name in preset_names():
+        base = name.removesuffix("-oracle").removesuffix("-naive")
+        assert f"`{base}`" in table or f"`{base[-4:]}`" in table, base

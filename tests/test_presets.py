@@ -34,7 +34,7 @@ def test_the_presets_are_those_of_the_paper_and_of_a_laptop_each_with_its_oracle
 def test_preset_builds_its_network(name):
     settings = Settings(**read_preset(name))
     shape = SHAPES[name.split("-")[0]]
-    about = About(shape, "Identity", (1, *shape[1:]), (), False, 0.02, 1000, {})
+    about = About(shape, "Identity", (1, *shape[1:]), (), False, 0.02, (1.0, 1.0), 1000, {})
     with torch.device("meta"):
         network = make_network(settings, about, basis_is_signal=True)
     parameters = sum(parameter.numel() for parameter in network.parameters()) / 1e6
@@ -60,7 +60,14 @@ def test_preset_takes_a_step_at_reduced_size(name, tmp_path):
     family = FAMILY.get(base.rstrip("0123456789"), corruption.Patches(p=0.4, size=2))
     source = open_source("phantom", size=16, n=12) if family.basis != gsure.Identity() else open_source("digits")
     gsure.corrupt(source, tmp_path / "d.h5", family, 0.01, clean=tmp_path / "c.h5", limit=12)
-    reduced = {"width": 8, "multipliers": (1, 2), "attention": (8,) if family.basis != gsure.Identity() else (4,), "batch": 4, "steps": 1, "held_out": 0.3}
+    reduced = {
+        "width": 8,
+        "multipliers": (1, 2),
+        "attention": (8,) if family.basis != gsure.Identity() else (4,),
+        "batch": 4,
+        "steps": 1,
+        "held_out": 0.3,
+    }
     settings = dataclasses.replace(Settings(**read_preset(name)), **reduced)
     gsure.train(tmp_path / "d.h5", tmp_path / "run", settings, clean=tmp_path / "c.h5")
     assert gsure.inspect(tmp_path / "run")["step"] == 1
@@ -71,7 +78,9 @@ def test_preset_says_what_it_costs_and_why_each_line(name):
     text = (PRESETS / f"{name}.yaml").read_text()
     assert re.search(r'^cost: "(not measured: |\d).*"$', text, re.MULTILINE)
     assert re.search(r"^#   gsure corrupt ", text, re.MULTILINE)
-    undocumented = [line for line in text.splitlines() if line and not line.startswith(("#", "cost:")) and "#" not in line]
+    undocumented = [
+        line for line in text.splitlines() if line and not line.startswith(("#", "cost:")) and "#" not in line
+    ]
     assert not undocumented
 
 

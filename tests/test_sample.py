@@ -4,7 +4,8 @@ import pytest
 import torch
 from conftest import Function, z_score
 
-from gsure import Denoiser, Identity, Schedule, ddim, generators, mlp, unet
+from gsure import Clipped, Denoiser, Hadamard, Identity, Schedule, ddim, ddpm, dpm, generators, mlp, unet, unipc
+from gsure.sampling import times
 
 SCHEDULE = Schedule.linear(1e-4, 0.02, 1000)
 VARIANCES = torch.tensor([0.04, 0.5, 1.0, 3.0], dtype=torch.float64)
@@ -40,6 +41,68 @@ def test_deterministic_ddim_converges_to_the_closed_form_flow(generator):
     assert errors[-1] < 0.02
     for coarse, fine in itertools.pairwise(errors):
         assert 1.6 < coarse / fine < 2.4
+
+
+@pytest.mark.parametrize("predicts", ["x", "eps"])
+@pytest.mark.parametrize(("sampler", "order"), [(ddim, 1), (dpm, 2), (unipc, 2)])
+def test_solvers_converge_to_the_flow_at_their_orders(sampler, order, predicts, generator):
+    """The map from start to sample is linear, so this is mean and covariance too. Each doubling of steps must gain 2^order."""
+    schedule = Schedule.linear(2.5e-5, 0.005, T=4000)
+
+    def f(x_t, t):
+        alpha_bar_t = schedule.at(t, like=x_t)
+        x_hat = alpha_bar_t.sqrt() * VARIANCES / (alpha_bar_t * VARIANCES + 1 - alpha_bar_t) * x_t
+        return x_hat if predicts == "x" else (x_t - alpha_bar_t.sqrt() * x_hat) / (1 - alpha_bar_t).sqrt()
+
+    denoiser = Denoiser(Function(f), schedule, Identity(), predicts)
+    start = torch.randn(3, 4, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    alpha_bar_T = schedule.alpha_bar[-1]
+    flow = start * (VARIANCES / (alpha_bar_T * VARIANCES + 1 - alpha_bar_T)).sqrt()
+    errors = [
+        float(
+            (sampler(denoiser, (3, 4), steps, spacing="quadratic", generator=generator.manual_seed(0)) - flow)
+            .abs()
+            .max()
+        )
+        for steps in (20, 40, 80)
+    ]
+    rates = [coarse / fine for coarse, fine in itertools.pairwise(errors)]
+    assert all(rate > 0.8 * 2**order for rate in rates)
+    assert order > 1 or all(rate < 2.4 for rate in rates)  # the control: first order is not second
+    assert errors[-1] < {1: 0.05, 2: 1e-3}[order]
+
+
+@pytest.mark.parametrize("spacing", ["even", "quadratic", "logsnr"])
+@pytest.mark.parametrize("steps", [1, 2, 7, 50, 999, 1000])
+def test_times_fall_strictly_from_the_last_to_zero(spacing, steps):
+    path = times(SCHEDULE, steps, spacing)
+    assert (path[0], path[-1], len(path)) == (1000, 0, steps + 1)
+    assert all(t > s for t, s in itertools.pairwise(path))
+
+
+def test_spacings_are_what_they_say():
+    levels = SCHEDULE.sigma[times(SCHEDULE, 10, "logsnr")[:-1]].log().diff()
+    assert float(levels.std() / levels.mean().abs()) < 0.15
+    assert times(SCHEDULE, 10, "quadratic")[5] == 250
+    with pytest.raises(ValueError, match="spacing is one of even, quadratic, logsnr"):
+        times(SCHEDULE, 10, "odd")
+
+
+def test_ancestral_sampling_is_ddim_with_eta_one():
+    denoiser = gaussian_denoiser(SCHEDULE)
+    one, other = (
+        sampler(denoiser, (2, 4), 20, **options, generator=generators(0, indices=[0, 1]))
+        for sampler, options in ((ddpm, {}), (ddim, {"eta": 1.0}))
+    )
+    assert one.equal(other)
+
+
+def test_clipping_bounds_the_estimate_in_signal_space():
+    """In a basis other than the signal's too; and it does nothing to what lies within."""
+    inner = Denoiser(Function(lambda x_t, t: 3 * x_t), SCHEDULE, Hadamard())
+    x = torch.linspace(-1, 1, 8, dtype=torch.float64).reshape(1, 1, 8)[..., None].expand(1, 1, 8, 8).contiguous()
+    clipped = Hadamard().to_signal(Clipped(inner)(Hadamard().to_spectral(x), torch.tensor([5])))
+    torch.testing.assert_close(clipped, (3 * x).clamp(-1, 1))
 
 
 @pytest.mark.parametrize("eta", [0.5, 1.0])

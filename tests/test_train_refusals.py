@@ -1,6 +1,7 @@
 """What training does when something is wrong: one sentence, early, and nothing lost."""
 
 import dataclasses
+import os
 import signal
 import subprocess
 import sys
@@ -341,7 +342,17 @@ def test_the_command_trains_and_survives_an_interrupt(files, tmp_path):
 def test_torchrun_survives_an_interrupt_and_resumes(files, tmp_path):
     """Ctrl-C in a terminal reaches torchrun and its processes at once; torchrun then passes it on a second time."""
     out = tmp_path / "run"
-    command = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "2", "--standalone", "-m", "gsure", "train"]
+    command = [
+        sys.executable,
+        "-m",
+        "torch.distributed.run",
+        "--nproc-per-node",
+        "2",
+        "--standalone",
+        "-m",
+        "gsure",
+        "train",
+    ]
     arguments = [files / "d.h5", "--out", out, "--network", "mlp", "--batch", "8", "--width", "16", "--log-every", "1"]
     command += [*map(str, arguments), "--picture-every", "0", "--steps"]
     environment = {**os.environ, "OMP_NUM_THREADS": "1"}

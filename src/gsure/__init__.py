@@ -13,6 +13,8 @@ if TYPE_CHECKING:
     from gsure.command.corrupt import corrupt
     from gsure.command.inspect import inspect
     from gsure.command.measured import import_
+    from gsure.command.restore import restore
+    from gsure.command.sample import sample
     from gsure.command.train import train
     from gsure.corruption.base import Corruption
     from gsure.corruption.check import check_corruption
@@ -22,10 +24,11 @@ if TYPE_CHECKING:
     from gsure.network import mlp, unet
     from gsure.noise import generators
     from gsure.objective import Objective
-    from gsure.restore import ddrm
+    from gsure.posterior import Posterior
+    from gsure.restoration import ddrm
     from gsure.run.folder import load
     from gsure.run.settings import Settings
-    from gsure.sample import ddim
+    from gsure.sampling import Clipped, ddim, ddpm, dpm, unipc
     from gsure.schedule import Schedule
     from gsure.store import Measurements, Signals, open
 
@@ -37,6 +40,8 @@ _MODULES = {
     "command.corrupt": ["corrupt"],
     "command.inspect": ["inspect"],
     "command.measured": ["import_"],
+    "command.restore": ["restore"],
+    "command.sample": ["sample"],
     "command.train": ["train"],
     "corruption": ["Corruption", "check_corruption"],
     "denoiser": ["Denoiser"],
@@ -45,10 +50,11 @@ _MODULES = {
     "network": ["mlp", "unet"],
     "noise": ["generators"],
     "objective": ["Objective"],
-    "restore": ["ddrm"],
+    "posterior": ["Posterior"],
+    "restoration": ["ddrm"],
     "run.folder": ["load"],
     "run.settings": ["Settings"],
-    "sample": ["ddim"],
+    "sampling": ["Clipped", "ddim", "ddpm", "dpm", "unipc"],
     "schedule": ["Schedule"],
     "store": ["Measurements", "Signals", "open"],
 }

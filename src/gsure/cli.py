@@ -264,6 +264,90 @@ def _train(options: Namespace) -> None:
         _show(inspect(options.out), options.json)
 
 
+def _add_drawing_options(parser: ArgumentParser, batch: int) -> None:
+    parser.add_argument("--out", type=str, required=True, help="folder to write; one that was begun is completed")
+    parser.add_argument(
+        "--which", type=Literal["best", "last"] | int, default="best", help="checkpoint: best, last, a step"
+    )
+    parser.add_argument("--batch", type=int, default=batch, help="signals that go through the network at once")
+    parser.add_argument("--seed", type=int, default=0, help="of the noise")
+
+
+def _sample_options(parser: ArgumentParser) -> None:
+    parser.add_argument("run", type=str, help="folder of a run, or a checkpoint")
+    parser.add_argument("--n", type=int, required=True, help="how many")
+    parser.add_argument(
+        "--sampler", type=Literal["ddim", "ddpm", "dpm++", "unipc"], default="ddim", help="docs/sampling.md"
+    )
+    parser.add_argument("--steps", type=int, default=50, help="network calls for each")
+    parser.add_argument("--eta", type=float, default=0.0, help="ddim: 0 deterministic, 1 ancestral")
+    parser.add_argument(
+        "--spacing", type=Literal["even", "quadratic", "logsnr"], help="of times; the sampler's own if not given"
+    )
+    parser.add_argument("--clip", action="store_true", help="keep each estimate within -1..1; for images only")
+    _add_drawing_options(parser, batch=128)
+
+
+def _sample(options: Namespace) -> None:
+    from gsure.command.sample import sample
+
+    samples = sample(
+        options.run,
+        options.out,
+        options.n,
+        sampler=options.sampler,
+        steps=options.steps,
+        eta=options.eta,
+        spacing=options.spacing,
+        clip=options.clip,
+        which=options.which,
+        batch=options.batch,
+        seed=options.seed,
+        progress=not options.json,
+    )
+    summary = {"folder": options.out, "samples": len(samples), "shape": list(samples.shape)}
+    _show(summary | {"picture": str(Path(options.out) / "grid.png")}, options.json)
+
+
+def _restore_options(parser: ArgumentParser) -> None:
+    parser.add_argument("run", type=str, help="folder of a run, or a checkpoint")
+    parser.add_argument("measurements", type=str, help="what to restore, a file or a folder of shards")
+    parser.add_argument("--draws", type=int, default=8, help="of which mean and standard deviation are taken")
+    parser.add_argument(
+        "--method", type=Literal["ddrm", "moments"], default="ddrm", help="moments is more accurate, and slower"
+    )
+    parser.add_argument("--steps", type=int, default=100, help="network calls for each draw")
+    parser.add_argument("--eta", type=float, default=0.85, help="0 deterministic, 1 as random as possible")
+    parser.add_argument("--eta-b", type=float, default=1.0, help="ddrm: how firmly kept entries are held")
+    parser.add_argument("--clean", type=str, help="the clean signals, to tell PSNRs and show errors")
+    parser.add_argument("--limit", type=int, help="only the first so many")
+    parser.add_argument("--panels", type=int, default=8, help="of how many to draw pictures")
+    _add_drawing_options(parser, batch=64)
+
+
+def _restore(options: Namespace) -> None:
+    from gsure.command.restore import restore
+
+    summary = restore(
+        options.run,
+        options.measurements,
+        options.out,
+        draws=options.draws,
+        method=options.method,
+        steps=options.steps,
+        eta=options.eta,
+        eta_b=options.eta_b,
+        which=options.which,
+        limit=options.limit,
+        clean=options.clean,
+        panels=options.panels,
+        batch=options.batch,
+        seed=options.seed,
+        progress=not options.json,
+    )
+    _show(summary, options.json)
+
+
 def _plain(value: Any) -> Any:
     """As YAML has it."""
     return list(value) if isinstance(value, tuple) else value
@@ -313,5 +397,7 @@ COMMANDS = {
     "corrupt": Command("simulate measurements of clean signals", _corrupt_options, _corrupt),
     "import": Command("make a measurement file of data that is already measured", _import_options, _import),
     "train": Command("learn from measurements alone", _train_options, _train),
+    "sample": Command("generate signals with a trained model", _sample_options, _sample),
+    "restore": Command("reconstruct measurements, with error bars", _restore_options, _restore),
     "inspect": Command("say what is in a file, and draw it", _inspect_options, _inspect),
 }

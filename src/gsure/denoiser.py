@@ -1,5 +1,6 @@
 """The denoiser f_θ of the paper, (x̄_t, t) -> an estimate of x̄: all that knows "predict x" from "predict ε"."""
 
+from abc import ABC, abstractmethod
 from typing import Literal, get_args
 
 from jaxtyping import Float, Int
@@ -11,7 +12,19 @@ from gsure.schedule import Schedule
 Predicts = Literal["x", "eps"]
 
 
-class Denoiser(nn.Module):
+class AnyDenoiser(nn.Module, ABC):
+    """What samplers take: any f: (x̄_t, t) -> x̄-hat that knows its schedule and basis, a network's or one made from another."""
+
+    schedule: Schedule
+    basis: Basis
+
+    @abstractmethod
+    def forward(
+        self, xbar_t: Float[Tensor, "b *n"], t: Int[Tensor, " b"], condition: Float[Tensor, "..."] | None = None
+    ) -> Float[Tensor, "b *n"]: ...
+
+
+class Denoiser(AnyDenoiser):
     """f = Vᵀ network(V x̄_t, t), or (x̄_t - √(1-ᾱ_t) ε̂)/√ᾱ_t with ε̂ = Vᵀ network(V x̄_t, t) for `predicts="eps"`.
 
     The network works in signal space, on (b, *n) signals and integer times in 1..T. With `sees_mask=True` it is also

@@ -33,3 +33,40 @@ def draw_rows(path: Path, rows: Mapping[str, Sequence[Tensor]], title: str, widt
     figure.suptitle(title, fontsize=9)
     path.parent.mkdir(parents=True, exist_ok=True)
     figure.savefig(path, dpi=120)
+
+
+def draw_panel(folder: Path, signals: Mapping[str, Tensor], is_complex: bool) -> None:
+    """A PNG for each sample: baseline, reconstruction, one draw, standard deviation; and with "clean", that and the error.
+
+    Standard deviations and errors of all samples share one colour scale, so that panels can be compared (as in the paper).
+    """
+    from matplotlib.figure import Figure
+
+    spread = _strength(signals["std"])
+    maps = {"standard deviation": spread}
+    if "clean" in signals:
+        maps["error of the mean"] = _strength(signals["mean"] - signals["clean"])
+    largest = float(torch.cat([values.flatten() for values in maps.values()]).quantile(0.999)) or 1.0
+    shown = {"baseline": "baseline", "mean": "mean of draws", "draw": "one draw"}
+    shown |= {"clean": "clean"} if "clean" in signals else {}
+    folder.mkdir(parents=True, exist_ok=True)
+    for k in range(len(spread)):
+        columns = len(shown) + len(maps)
+        figure = Figure(figsize=(1.9 * columns + 0.5, 2.2), layout="constrained")
+        axes = figure.subplots(1, columns)
+        for ax, (kind, name) in zip(axes, shown.items(), strict=False):
+            picture = as_picture(signals[kind][k], is_complex)
+            ax.imshow(picture.numpy(), cmap="gray", vmin=0, vmax=1, interpolation="nearest")
+            ax.set_title(name, fontsize=9)
+        for ax, (name, values) in zip(axes[len(shown) :], maps.items(), strict=True):
+            image = ax.imshow(values[k].numpy(), cmap="magma", vmin=0, vmax=largest, interpolation="nearest")
+            ax.set_title(name, fontsize=9)
+        for ax in axes:
+            ax.set(xticks=[], yticks=[])
+        figure.colorbar(image, ax=list(axes[len(shown) :]), shrink=0.85)
+        figure.savefig(folder / f"{k:05d}.png", dpi=130)
+
+
+def _strength(x: Tensor) -> Tensor:
+    """(b, h, w): the root of the sum of squares over channels, of complex pairs and of colours alike."""
+    return torch.linalg.vector_norm(x, dim=1)

@@ -10,7 +10,7 @@ import gsure
 from gsure.picture import as_picture
 from gsure.run import checkpoint
 from gsure.run.folder import Run
-from gsure.store import Measurements, Signals, holds, open, refuse_existing
+from gsure.store import Measurements, Signals, holds, open, open_clean, refuse_existing
 
 
 def inspect(
@@ -34,7 +34,7 @@ def inspect(
         return _common(Signals(path))
     data = open(path)
     if figure is not None:
-        draw(data, Path(figure), None if clean is None else Signals(clean))
+        draw(data, Path(figure), None if clean is None else open_clean(clean, data))
     return _summary(data)
 
 
@@ -132,11 +132,6 @@ def draw(data: Measurements, path: Path, clean: Signals | None = None, columns: 
     """The first samples: clean if available, as measured (pseudo-inverse, zero-filled), their masks; and the coverage."""
     from matplotlib.figure import Figure  # a figure of its own: the caller's backend and pyplot state stay as they are
 
-    if clean is not None and (len(clean) != len(data) or clean.shape != data.shape):
-        raise ValueError(
-            f"{clean.path} holds {len(clean)} signals of shape {clean.shape}, {data.path} {len(data)} measurements of "
-            f"shape {data.shape}: they are not of one run of gsure corrupt."
-        )
     columns = min(columns, len(data))
     measurement = data[:columns]
     is_complex = data.header["complex"]

@@ -8,6 +8,7 @@ compute what one computes. Dropout is the exception: its mask is drawn for the p
 import contextlib
 import math
 import os
+import re
 import resource
 import signal
 import threading
@@ -110,7 +111,7 @@ def _step(job: Job, step: int, parts: list[tuple[np.ndarray, np.ndarray]]) -> fl
     for group in job.optimizer.param_groups:
         group["lr"] = learning_rate(settings, step)
     job.optimizer.step()
-    job.ema.update_parameters(job.network)
+    job.average(step)
     return total
 
 
@@ -231,6 +232,9 @@ class Log:
 def _peak_memory(device: torch.device) -> int:
     if device.type == "cuda":
         return torch.cuda.max_memory_allocated(device)
+    status = Path("/proc/self/status")  # where there is one: ru_maxrss starts at the peak of the parent process
+    if status.exists() and (match := re.search(r"VmHWM:\s+(\d+) kB", status.read_text())):
+        return int(match[1]) * 1024
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
 
 
@@ -257,8 +261,9 @@ def _signals(say: Callable[[str], None]) -> Iterator[Stop]:
         return
 
     def ask(number: int, _frame: Any) -> None:
+        again = "" if launched else "; once more to stop at once"
         if not stop.asked:
-            say(f"{signal.Signals(number).name}: finishing the step and saving{'' if launched else '; once more to stop at once'}.")
+            say(f"{signal.Signals(number).name}: finishing the step and saving{again}.")
         stop.asked = True
         if not launched:
             signal.signal(number, before[signal.Signals(number)])

@@ -26,11 +26,14 @@ class About:
     unit: tuple[int, ...]
     is_complex: bool
     max_std: float
+    scales: tuple[float, float]
+    """Smallest and largest number that raw signals were divided by."""
     samples: int
     made_by: dict[str, Any]
 
     @staticmethod
     def of(data: Measurements) -> "About":
+        scales = data.scales()
         made_by = {key: data.header[key] for key in ("source", "corruption", "sigma_0", "seed")}
         return About(
             shape=tuple(data.shape),
@@ -39,6 +42,7 @@ class About:
             unit=data.unit,
             is_complex=data.header["complex"],
             max_std=data.max_std,
+            scales=(float(scales.min()), float(scales.max())),
             samples=len(data),
             made_by=made_by,
         )

@@ -71,11 +71,6 @@ def open_examples(
 def _refuse(measurements: Measurements, clean: Signals | None, settings: Settings) -> None:
     if settings.data_as == "oracle" and clean is None:
         raise ValueError("An oracle learns from clean signals: give their file by --clean.")
-    if clean is not None and (clean.shape != measurements.shape or len(clean) != len(measurements)):
-        raise ValueError(
-            f"{clean.path} holds {len(clean)} signals of shape {clean.shape}, {measurements.path} {len(measurements)} "
-            f"measurements of shape {measurements.shape}: they are not of one run of gsure corrupt."
-        )
     if settings.flip and not measurements.basis.is_signal:
         raise ValueError(
             f"--flip mirrors measurements, which is the measurement of a mirrored signal where masks lie in signal space, "

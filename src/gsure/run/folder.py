@@ -20,6 +20,9 @@ from gsure.run.checkpoint import Checkpoint
 from gsure.run.settings import Settings, known
 from gsure.store import BASES
 
+Which = Literal["best", "last"] | int
+"""A checkpoint of a run: the one that validated best, the last one, or that of a step."""
+
 
 @dataclass(frozen=True)
 class Config:
@@ -123,7 +126,7 @@ def start(path: Path, config: Config, first: Mapping[str, Any]) -> Run:
 
 def load(
     path: str | Path,
-    which: Literal["best", "last"] | int = "best",
+    which: Which = "best",
     *,
     basis: Basis | None = None,
     network: nn.Module | None = None,
@@ -133,6 +136,17 @@ def load(
     `which` is the checkpoint that validated best (the last, if nothing was held out), the last one, or that of a step.
     A basis or network of your own, with which the run was trained, must be given again.
     """
+    return load_with_config(path, which, basis=basis, network=network)[0]
+
+
+def load_with_config(
+    path: str | Path,
+    which: Which = "best",
+    *,
+    basis: Basis | None = None,
+    network: nn.Module | None = None,
+) -> tuple[Denoiser, Config, int]:
+    """What `load` returns, the configuration of the run, and the step of the checkpoint."""
     found = _find(Path(path), which)
     config = Config.from_dict(found.header["config"], str(found.path))
     if config.own_network and network is None:
@@ -142,10 +156,10 @@ def load(
         denoiser.network.load_state_dict(found.part("ema"))
     except RuntimeError as error:
         raise ValueError(f"The weights in {found.path} do not fit the network: {error}") from error
-    return denoiser.eval()
+    return denoiser.eval(), config, found.step
 
 
-def _find(path: Path, which: Literal["best", "last"] | int) -> Checkpoint:
+def _find(path: Path, which: Which) -> Checkpoint:
     if path.is_file():
         return checkpoint.read(path)
     run = Run(path)

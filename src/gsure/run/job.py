@@ -1,16 +1,18 @@
 """A job: a run with everything that training it takes, opened, checked and, when it goes on, restored."""
 
+import copy
 import dataclasses
 import os
 import shlex
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 import torch
 from accelerate import Accelerator
-from torch import nn
-from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
+from torch import Tensor, nn
+from torch.optim.swa_utils import get_ema_multi_avg_fn
 
 from gsure.basis import Basis, Dense
 from gsure.denoiser import Denoiser
@@ -21,7 +23,7 @@ from gsure.run.checkpoint import Checkpoint
 from gsure.run.examples import Examples, open_examples
 from gsure.run.folder import Config, Run, start
 from gsure.run.settings import Settings, option
-from gsure.store import Signals, open
+from gsure.store import open, open_clean
 
 
 @dataclass
@@ -35,7 +37,6 @@ class Job:
     """Its network may be wrapped, to run on several processes or in mixed precision."""
     network: nn.Module
     """The network itself."""
-    ema: AveragedModel
     averaged: Denoiser
     """What samples and is validated: the denoiser with averaged weights."""
     optimizer: torch.optim.Adam
@@ -75,7 +76,7 @@ class Job:
     def header(self, step: int) -> dict[str, Any]:
         return {"step": step, "best": self.best, "config": self.config.as_dict()}
 
-    def tensors(self) -> dict[str, torch.Tensor]:
+    def tensors(self) -> dict[str, Tensor]:
         """All that changes, and the basis if it is a matrix."""
         parts = {
             "network": self.network.state_dict(),
@@ -84,21 +85,31 @@ class Job:
         flat = {f"{part}.{name}": value for part, tensors in parts.items() for name, value in tensors.items()}
         return flat | self.averaged_tensors()
 
-    def averaged_tensors(self) -> dict[str, torch.Tensor]:
+    def averaged_tensors(self) -> dict[str, Tensor]:
         basis = {"basis.V": self.denoiser.basis.V} if isinstance(self.denoiser.basis, Dense) else {}
-        return {f"ema.{name}": value for name, value in self.ema.module.state_dict().items()} | basis
+        return {f"ema.{name}": value for name, value in self.averaged.network.state_dict().items()} | basis
 
     def restore(self, found: Checkpoint) -> None:
         try:
             self.network.load_state_dict(found.part("network"))
-            self.ema.module.load_state_dict(found.part("ema"))
+            self.averaged.network.load_state_dict(found.part("ema"))
             checkpoint.load_optimizer(self.network, self.optimizer, found.part("optimizer"))
         except (RuntimeError, ValueError) as error:
             raise ValueError(
                 f"The weights in {found.path} do not fit the network of these settings: {error}"
             ) from error
-        self.ema.n_averaged.fill_(found.step)
         self.first, self.best = found.step, found.header["best"]
+
+    @cached_property
+    def _averages(self) -> tuple[list[Tensor], list[Tensor]]:
+        return list(self.averaged.network.parameters()), list(self.network.parameters())
+
+    @torch.no_grad()
+    def average(self, step: int) -> None:
+        """ema ← d ema + (1-d) weights; the average starts with the weights that the first step made."""
+        get_ema_multi_avg_fn(self.settings.ema if step > 0 else 0.0)(*self._averages, None)
+        for mine, current in zip(self.averaged.network.buffers(), self.network.buffers(), strict=True):
+            mine.copy_(current)
 
     def any_process(self, claim: bool) -> bool:
         """Whether one of the processes says so; all hear the same."""
@@ -131,7 +142,9 @@ def prepare(
     config = Config(settings, About.of(measurements), str(paths[0]), paths[1], own_network=network is not None)
     if stored:
         _refuse_changes(stored, config, force)
-    examples, held_out = open_examples(measurements, None if clean is None else Signals(clean), settings)
+    examples, held_out = open_examples(
+        measurements, None if clean is None else open_clean(clean, measurements), settings
+    )
 
     accelerator = Accelerator(
         cpu=not torch.cuda.is_available(),  # else torchrun's processes would not know of each other; and MPS has no float64
@@ -142,14 +155,13 @@ def prepare(
     _refuse_sizes(settings, examples, held_out, accelerator.num_processes)
     denoiser = make_denoiser(settings, config.about, measurements.basis, network).to(accelerator.device)
     network = denoiser.network
-    ema = AveragedModel(network, multi_avg_fn=get_ema_multi_avg_fn(settings.ema)).requires_grad_(False)
-    averaged = Denoiser(ema.module, denoiser.schedule, denoiser.basis, settings.predicts, settings.sees_mask).eval()
+    averaged = copy.deepcopy(denoiser).requires_grad_(False).eval()
     if settings.compile:
         network.compile()
     denoiser.network = accelerator.prepare(network)
     optimizer = torch.optim.Adam(network.parameters(), lr=settings.lr)
     objective = make_objective(settings, config.about, examples.coverage)
-    job = Job(accelerator, run, config, examples, held_out, denoiser, network, ema, averaged, optimizer, objective)
+    job = Job(accelerator, run, config, examples, held_out, denoiser, network, averaged, optimizer, objective)
     if resume:
         found, job.notes = checkpoint.read_latest(run.checkpoints)
         job.restore(found)

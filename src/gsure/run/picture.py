@@ -8,7 +8,7 @@ from gsure.denoiser import Denoiser
 from gsure.noise import generators, normal
 from gsure.picture import as_picture, draw_rows
 from gsure.run.examples import Examples
-from gsure.sample import ddim
+from gsure.sampling import ddim
 
 STREAM = 2
 """Keeps the noise of pictures apart from that of training and validation."""

@@ -149,7 +149,7 @@ def known(values: Mapping[str, Any], where: str) -> dict[str, Any]:
             raise ValueError(
                 f"{where} sets {name!r}, which is no setting{f'; did you mean {near[0]}?' if near else '.'}"
             )
-        kind = type(settings[name].default)  # YAML has lists for tuples, and 1 for 1.0
+        kind: Any = type(settings[name].default)  # YAML has lists for tuples, and 1 for 1.0
         as_kind = kind(value) if (kind, type(value)) in ((tuple, list), (float, int)) else value
         if type(as_kind) is not kind:
             raise ValueError(f"{where} sets {name} to {value!r}, where a {kind.__name__} is wanted.")

@@ -20,7 +20,7 @@ from gsure.measurement import Measurement
 from gsure.noise import generators, uniform
 from gsure.objective import Objective
 from gsure.run.examples import Examples
-from gsure.sample import evaluating
+from gsure.sampling import evaluating
 
 STREAM = 1
 """Keeps the noise of validation apart from that of training."""

@@ -15,7 +15,17 @@ written under a temporary name and renamed when complete. Clean signals go to a 
 aligned by index.
 """
 
-from gsure.store.read import BASES, Measurements, Signals, holds, open
+from gsure.store.read import BASES, Measurements, Signals, holds, open, open_clean
 from gsure.store.write import Writer, refuse_existing, refuse_inputs
 
-__all__ = ["BASES", "Measurements", "Signals", "Writer", "holds", "open", "refuse_existing", "refuse_inputs"]
+__all__ = [
+    "BASES",
+    "Measurements",
+    "Signals",
+    "Writer",
+    "holds",
+    "open",
+    "open_clean",
+    "refuse_existing",
+    "refuse_inputs",
+]

@@ -199,6 +199,17 @@ class Signals(_Stored):
         return torch.from_numpy(self._read("x", self._positions(index)))
 
 
+def open_clean(path: str | Path, data: Measurements) -> Signals:
+    """The clean signals behind measurements, if they can be those."""
+    clean = Signals(path)
+    if len(clean) != data._ends[-1] or clean.shape != data.shape:
+        raise ValueError(
+            f"{path} holds {len(clean)} signals of shape {clean.shape}, {data.path} {data._ends[-1]} measurements of shape "
+            f"{data.shape}: they are not of one run of gsure corrupt."
+        )
+    return clean
+
+
 def open(path: str | Path, basis: Basis | None = None) -> Measurements:  # gsure.open
     """The measurements of a file or of a folder of shards; give the basis if it is one of your own."""
     return Measurements(path, basis)

@@ -6,19 +6,20 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from gsure.denoiser import Denoiser
+from gsure.denoiser import AnyDenoiser
 from gsure.measurement import Measurement
 from gsure.noise import Generators, normal
-from gsure.sample import evaluating, times
+from gsure.sampling import Spacing, evaluating, times
 
 
 @torch.no_grad()
 def ddrm(
-    denoiser: Denoiser,
+    denoiser: AnyDenoiser,
     measurement: Measurement,
     steps: int = 100,
     eta: float = 0.85,
     eta_b: float = 1.0,
+    spacing: Spacing = "even",
     *,
     generator: Generators,
 ) -> Float[Tensor, "b *n"]:
@@ -42,7 +43,7 @@ def ddrm(
     start = (last**2 - torch.where(known, std, 0.0) ** 2).sqrt().to(ybar)
     u_t = torch.where(known, ybar, 0.0) + start * normal(ybar.shape, generator, like=ybar)
     with evaluating(denoiser):
-        for t, s in itertools.pairwise(times(schedule.T, steps)):
+        for t, s in itertools.pairwise(times(schedule, steps, spacing)):
             sigma_t, sigma_s = sigma[t], sigma[s]
             xbar_t = schedule.alpha_bar[t].sqrt().item() * u_t
             xbar_hat = denoiser(xbar_t, torch.full((len(u_t),), t, device=u_t.device))

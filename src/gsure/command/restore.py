@@ -1,0 +1,177 @@
+"""Restore: from a run and measurements to posterior mean, standard deviation, one draw, and the baseline without a model."""
+
+import json
+from pathlib import Path
+from typing import Any, Literal, get_args
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from gsure.command.progress import bar
+from gsure.command.shards import Pieces, device, open_folder
+from gsure.denoiser import AnyDenoiser
+from gsure.measurement import Measurement
+from gsure.metrics import psnr
+from gsure.noise import generators
+from gsure.picture import draw_panel
+from gsure.posterior import Posterior
+from gsure.restoration import ddrm
+from gsure.run.build import About
+from gsure.run.checkpoint import replacing
+from gsure.run.folder import Which, load_with_config
+from gsure.sampling import ddim, times
+from gsure.store import Measurements, Signals, Writer, open, open_clean
+
+Method = Literal["ddrm", "moments"]
+KINDS = ("mean", "std", "draw", "baseline")
+
+
+def restore(
+    run: str | Path,
+    measurements: str | Path,
+    out: str | Path,
+    *,
+    draws: int = 8,
+    method: Method = "ddrm",
+    steps: int = 100,
+    eta: float = 0.85,
+    eta_b: float = 1.0,
+    which: Which = "best",
+    limit: int | None = None,
+    clean: str | Path | None = None,
+    panels: int = 8,
+    batch: int = 64,
+    seed: int = 0,
+    progress: bool = False,
+) -> dict[str, Any]:
+    """Restore each measurement by several draws, into the folders mean, std, draw and baseline of `out` (for `gsure.Signals`).
+
+    The measurements may have other masks, accelerations and noise than those the model learned from. `method` is ddrm, or
+    moments: more accurate, and several times as costly; `eta` of moments is DDIM's. With `clean`, PSNRs are returned too.
+    """
+    if draws < 1 or batch < 1 or (limit is not None and limit < 1):
+        raise ValueError(f"draws, batch and limit must be at least 1, but are {draws}, {batch} and {limit}.")
+    if method not in get_args(Method):
+        raise ValueError(f"--method is one of {', '.join(get_args(Method))}, not {method!r}.")
+    denoiser, config, step = load_with_config(run, which)
+    denoiser.to(device())
+    data = open(measurements, denoiser.basis if config.about.basis not in ("Dense",) else None)
+    n = len(data) if limit is None else min(limit, len(data))
+    _refuse(data, config.about, denoiser, steps)
+    signals = None if clean is None else open_clean(clean, data)
+
+    folder = Path(out)
+    plan = {
+        "command": "restore",
+        "run": str(Path(run).resolve()),
+        "step": step,
+        "data": str(Path(measurements).resolve()),
+    }
+    plan |= {"method": method, "draws": draws, "steps": steps, "eta": eta, "eta_b": eta_b, "batch": batch, "seed": seed}
+    open_folder(folder, plan)
+    header = {
+        "source": plan,
+        "complex": config.about.is_complex,
+        "corruption": {"name": "none"},
+        "sigma_0": None,
+        "seed": seed,
+    }
+    groups, scales = data.groups(), data.scales()
+    scales = np.broadcast_to(scales, len(data))
+    pieces = Pieces(folder, n, max(1, batch // draws))
+    with bar("restoring", n, progress) as advance:
+        for number in pieces.mine():
+            indices = pieces.indices(number)
+            if not pieces.is_done(number, KINDS):
+                measurement = data[list(indices)]
+                if empty := int((measurement.mask.flatten(1).sum(1) == 0).sum()):
+                    advance.say(
+                        f"{empty} of the measurements {indices[0]}..{indices[-1]} have no kept entry: pure generation."
+                    )
+                x = _draws(denoiser, measurement, indices, method, draws, steps, eta, eta_b, seed)
+                results = {"mean": x.mean(0), "std": x.std(0, correction=min(1, draws - 1)), "draw": x[0]}
+                results["baseline"] = denoiser.basis.to_signal(measurement.ybar)
+                for kind in KINDS:
+                    with Writer(
+                        folder / kind / Pieces.name(number), len(indices), data.shape, header, force=True
+                    ) as writer:
+                        writer.append(results[kind], [groups[i] for i in indices], [float(scales[i]) for i in indices])
+            advance(len(indices))
+    if not all(pieces.is_done(number, KINDS) for number in range(len(pieces))):
+        return {"folder": str(folder), "restored": "another process is still at it"}
+    return _finish(folder, n, signals, panels, plan)
+
+
+def _draws(
+    denoiser: AnyDenoiser,
+    measurement: Measurement,
+    indices: range,
+    method: Method,
+    draws: int,
+    steps: int,
+    eta: float,
+    eta_b: float,
+    seed: int,
+) -> Tensor:
+    """(draws, b, *n) signals. All draws of all measurements go through the network as one batch."""
+    many = Measurement.cat([measurement] * draws).to(next(denoiser.parameters()).device)
+    generator = [g for draw in range(draws) for g in generators(seed, draw, indices=indices)]
+    if method == "ddrm":
+        xbar = ddrm(denoiser, many, steps, eta, eta_b, generator=generator)
+    else:
+        xbar = ddim(Posterior(denoiser, many), many.shape, steps, eta, generator=generator)
+    return denoiser.basis.to_signal(xbar).cpu().reshape(draws, len(indices), *xbar.shape[1:])
+
+
+def _refuse(data: Measurements, about: About, denoiser: AnyDenoiser, steps: int) -> None:
+    mine = {"shape": about.shape, "basis": about.basis}
+    theirs = {"shape": tuple(data.shape), "basis": type(data.basis).__name__}
+    for what in mine:
+        if mine[what] != theirs[what]:
+            raise ValueError(
+                f"The model was trained on signals of {what} {mine[what]}, but {data.path} has {theirs[what]}: make a file of "
+                "such measurements, or train another model."
+            )
+    scales = data.scales()
+    low, high = float(scales.min()), float(scales.max())
+    if low > 1.001 * about.scales[1] or 1.001 * high < about.scales[0]:
+        raise ValueError(
+            f"The model was trained on signals divided by {_range(*about.scales)}, but those of {data.path} were divided by "
+            f"{_range(low, high)}: make the file again with the scale that the model knows."
+        )
+    loudest = float(denoiser.schedule.sigma[-1])
+    if data.max_std >= loudest:
+        raise ValueError(
+            f"{data.path} has noise of std up to {data.max_std:.4g}, above the schedule's largest level, {loudest:.4g}: such "
+            "an entry tells nothing; leave it out of the mask."
+        )
+    times(denoiser.schedule, steps)
+
+
+def _range(low: float, high: float) -> str:
+    return f"{low:g}" if low == high else f"{low:g} to {high:g}"
+
+
+def _finish(folder: Path, n: int, clean: Signals | None, panels: int, plan: dict[str, Any]) -> dict[str, Any]:
+    """Panels of the first samples, and what can be said of all."""
+    found = {kind: Signals(folder / kind) for kind in KINDS}
+    is_complex = found["mean"].header["complex"]
+    summary: dict[str, Any] = {"folder": str(folder), "restored": n, "draws": plan["draws"], "method": plan["method"]}
+    shown = list(range(min(n, panels)))
+    if shown:
+        pictures = {kind: found[kind][shown] for kind in KINDS}
+        if clean is not None:
+            pictures["clean"] = clean[shown]
+        draw_panel(folder / "panels", pictures, is_complex)
+    if clean is not None:
+        for kind in ("baseline", "draw", "mean"):
+            values = torch.cat([psnr(found[kind][i], clean[i], is_complex) for i in _chunks(n)])
+            summary[f"PSNR of {kind}"] = f"{float(values.mean()):.2f} ± {float(values.std() / n**0.5):.2f} dB"
+    with replacing(folder / "summary.json") as temporary:
+        temporary.write_text(json.dumps(summary, indent=1))
+    return summary
+
+
+def _chunks(n: int, size: int = 256) -> list[list[int]]:
+    return [list(range(first, min(n, first + size))) for first in range(0, n, size)]

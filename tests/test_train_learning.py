@@ -1,0 +1,55 @@
+"""Learning digits from measurements, for a small budget: the estimate without clean data is true, and so is the promise."""
+
+import dataclasses
+
+import pytest
+
+import gsure
+from gsure.run.folder import Run
+from gsure.run.settings import Settings
+from gsure.source import open_source
+
+BUDGET = Settings(
+    width=16, multipliers=(1, 2), attention=(4,), dropout=0.0, batch=32, steps=250, lr=2e-3, warmup=20, decay="cosine", ema=0.97,
+    held_out=0.15, bands=4, validate_on=1000, checkpoint_every=250, picture_every=0,
+)  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def results(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("learning")
+    gsure.corrupt(
+        open_source("digits"), folder / "d.h5", gsure.corruption.Patches(p=0.4, size=2), 0.1, clean=folder / "c.h5"
+    )
+    measured = {}
+    for data_as in ("measured", "oracle", "naive"):
+        settings = dataclasses.replace(BUDGET, data_as=data_as)
+        gsure.train(folder / "d.h5", folder / data_as, settings, clean=folder / "c.h5")
+        measured[data_as] = Run(folder / data_as).read_metrics()[-1]["validation"]
+    return measured
+
+
+@pytest.mark.parametrize("data_as", ["measured", "naive"])
+def test_the_estimate_without_clean_data_is_the_true_error(results, data_as):
+    """Of a good model and of a bad one; per band of t, and over all of them, on the same network outputs."""
+    result = results[data_as]
+    for band in [
+        *result["bands"],
+        {f"difference{k}": v for k, v in zip(("", "_se"), result["difference"].values(), strict=True)},
+    ]:
+        assert abs(band["difference"]) < 4 * band["difference_se"]
+    assert abs(result["difference"]["mean"]) < 3 * result["difference"]["se"]
+
+
+def test_an_estimate_that_forgot_the_noise_would_be_noticed(results):
+    """The control: the constant σ_0² / E[P] that the exact estimate subtracts is many standard errors."""
+    result = results["measured"]
+    assert 5 * result["difference"]["se"] < 0.1**2
+
+
+def test_learning_from_measurements_lies_between_oracle_and_naive(results):
+    full = {name: result["full"] for name, result in results.items()}
+    assert full["oracle"]["mean"] < full["measured"]["mean"] < full["naive"]["mean"]
+    gap = full["naive"]["mean"] - full["oracle"]["mean"]
+    assert full["naive"]["mean"] - full["measured"]["mean"] > 0.5 * gap
+    assert full["naive"]["mean"] - full["measured"]["mean"] > 5 * full["naive"]["se"]
