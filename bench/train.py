@@ -29,7 +29,8 @@ from gsure.denoiser import Denoiser
 from gsure.noise import generators, normal
 from gsure.run import checkpoint
 from gsure.run.build import About, make_denoiser, make_objective
-from gsure.run.job import Job, prepare
+from gsure.run.job import Job
+from gsure.run.prepare import prepare
 from gsure.run.settings import Settings, read_preset
 from gsure.run.validate import validate
 from gsure.store import Signals

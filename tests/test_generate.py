@@ -6,7 +6,7 @@ import json
 import numpy as np
 import pytest
 import torch
-from test_train import QUICK
+from running import QUICK
 
 import gsure
 from gsure.cli import main

@@ -1,4 +1,4 @@
-"""Moment matching on Gaussian data, where the posterior is known: it must be reached, and DDRM's distance is measured beside it."""
+"""Moment matching on Gaussian data, where the posterior is known: it must be reached; and how far DDRM is from it."""
 
 import pytest
 import torch
@@ -99,12 +99,20 @@ def test_conjugate_gradients_solve_each_system_of_a_batch(generator):
     matrices = factor @ factor.mT + torch.eye(5, dtype=torch.float64)
     b = torch.randn(4, 5, generator=generator, dtype=torch.float64)
     b[2] = 0  # already solved
-    u = solve(lambda v: torch.einsum("bij,bj->bi", matrices, v), b, 5)
-    torch.testing.assert_close(u, torch.linalg.solve(matrices, b))
+    diagonal = torch.rand(4, 5, generator=generator, dtype=torch.float64)
+    u = solve(lambda v: torch.einsum("bij,bj->bi", matrices, v), diagonal, b, 5)
+    torch.testing.assert_close(u, torch.linalg.solve(matrices + torch.diag_embed(diagonal), b))
+
+
+def test_a_direction_in_which_the_jacobian_is_no_covariance_stops_only_its_own_sample():
+    matrices = torch.stack([torch.eye(3), -torch.eye(3)]).double()
+    b = torch.ones(2, 3, dtype=torch.float64)
+    u = solve(lambda v: torch.einsum("bij,bj->bi", matrices, v), torch.full((2, 3), 0.5, dtype=torch.float64), b, 3)
+    torch.testing.assert_close(u, torch.tensor([[2 / 3] * 3, [0.0] * 3], dtype=torch.float64))
 
 
 def test_another_number_of_samples_than_measurements_is_refused(generator):
-    with pytest.raises(ValueError, match="5 samples of shape .* for 2 measurements"):
+    with pytest.raises(ValueError, match=r"5 samples of shape .* for 2 measurements"):
         ddim(Posterior(gaussian(), repeated(2)), (5, 3), 2, generator=generator)
     with pytest.raises(ValueError, match="at least one iteration"):
         Posterior(gaussian(), repeated(2), iterations=0)

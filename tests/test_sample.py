@@ -80,7 +80,7 @@ def test_times_fall_strictly_from_the_last_to_zero(spacing, steps):
     assert all(t > s for t, s in itertools.pairwise(path))
 
 
-def test_spacings_are_what_they_say():
+def test_spacings_are_what_they_say(outside):
     levels = SCHEDULE.sigma[times(SCHEDULE, 10, "logsnr")[:-1]].log().diff()
     assert float(levels.std() / levels.mean().abs()) < 0.15
     assert times(SCHEDULE, 10, "quadratic")[5] == 250

@@ -1,6 +1,7 @@
 """Training: a run that was stopped equals one that was not, two processes equal one, and nothing is ever lost."""
 
 import dataclasses
+import importlib.util
 import itertools
 import json
 import os
@@ -12,7 +13,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from torch import nn
+from running import QUICK, TINY, Scale, final, interrupt_at, launch, make_files, same, told
 
 import gsure
 from gsure.command import train as training
@@ -23,57 +24,10 @@ from gsure.run.folder import Run
 from gsure.run.settings import Settings
 from gsure.source import open_source
 
-TINY = Settings(
-    network="unet", width=8, multipliers=(1, 2), dropout=0.2, batch=8, accumulate=2, steps=12, lr=1e-3, ema=0.9, warmup=3,
-    held_out=0.1, bands=2, validate_on=8, checkpoint_every=4, picture_every=0, log_every=2,
-)  # fmt: skip
-QUICK = dataclasses.replace(TINY, network="mlp", width=16, depth=1, accumulate=1)
-
 
 @pytest.fixture(scope="module")
 def files(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("digits")
-    gsure.corrupt(
-        open_source("digits"),
-        folder / "d.h5",
-        gsure.corruption.Patches(p=0.4, size=2),
-        0.05,
-        clean=folder / "c.h5",
-        limit=120,
-    )
-    return folder
-
-
-def final(out: Path) -> checkpoint.Checkpoint:
-    return checkpoint.read_latest(out / "checkpoints")[0]
-
-
-def same(one: Path, other: Path) -> bool:
-    a, b = final(one), final(other)
-    return (
-        a.step == b.step
-        and a.tensors.keys() == b.tensors.keys()
-        and all(a.tensors[k].equal(b.tensors[k]) for k in a.tensors)
-    )
-
-
-def told(out: Path) -> list[dict]:
-    """metrics.jsonl without what depends on the clock."""
-    lines = Run(out).read_metrics()
-    return [
-        {key: value for key, value in line.items() if key not in ("steps_per_second", "memory_gb")} for line in lines
-    ]
-
-
-def interrupt_at(monkeypatch, step: int, number: int = signal.SIGINT) -> None:
-    original = training._step
-
-    def stepping(job, current, parts):
-        if current == step:
-            os.kill(os.getpid(), number)
-        return original(job, current, parts)
-
-    monkeypatch.setattr(training, "_step", stepping)
+    return make_files(tmp_path_factory.mktemp("digits"))
 
 
 # Going on
@@ -134,14 +88,6 @@ def test_lines_logged_after_the_checkpoint_are_forgotten_when_the_run_goes_on(fi
 
 
 # Many processes
-
-
-def launch(processes: int, *arguments: object) -> subprocess.CompletedProcess:
-    command = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", str(processes), "--standalone"]
-    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
-    return subprocess.run(
-        [*command, "-m", "gsure", *map(str, arguments)], capture_output=True, text=True, env=environment, check=False
-    )
 
 
 @pytest.mark.parametrize("objective", ["tweedie", "gsure-y"])
@@ -291,17 +237,6 @@ def test_the_best_checkpoint_is_the_one_with_the_smallest_estimate(files, tmp_pa
     assert final(tmp_path / "run").header["best"]["mean"] == means[best]
 
 
-class Scale(nn.Module):
-    """A network of a user's own."""
-
-    def __init__(self):
-        super().__init__()
-        self.scale = nn.Parameter(torch.ones(()))
-
-    def forward(self, x_t, t):
-        return self.scale * x_t
-
-
 def test_a_network_of_ones_own_trains_and_must_be_given_again(files, tmp_path):
     gsure.train(files / "d.h5", tmp_path / "run", QUICK, network=Scale())
     assert float(gsure.load(tmp_path / "run", "last", network=Scale()).network.scale.detach()) < 1
@@ -330,3 +265,45 @@ def test_pictures_and_validation_do_not_disturb_training(files, tmp_path):
     gsure.train(files / "d.h5", tmp_path / "shown", shown, clean=files / "c.h5")
     assert same(tmp_path / "plain", tmp_path / "shown")
     assert len(list((tmp_path / "shown" / "samples").iterdir())) == 3
+
+
+def test_a_network_in_evaluation_mode_is_trained_in_training_mode(files, tmp_path):
+    modes = set()
+
+    class Watching(Scale):
+        def forward(self, x_t, t):
+            if torch.is_grad_enabled():
+                modes.add(self.training)
+            return super().forward(x_t, t)
+
+    gsure.train(files / "d.h5", tmp_path / "run", QUICK, network=Watching().eval())
+    assert modes == {True}
+
+
+def test_a_run_killed_at_random_moments_ends_as_if_it_had_not_been(tmp_path):
+    """Three times; bench/kill.py does it thirty times."""
+    spec = importlib.util.spec_from_file_location("kill", Path(__file__).parent.parent / "bench" / "kill.py")
+    kill = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(kill)
+    kills = kill.killed_runs(3, tmp_path, seed=0)  # raises if a file is damaged, too much is lost, or the end differs
+    assert len(kills) == 3
+
+
+def test_mixed_precision_trains_and_resumes_bit_for_bit(files, tmp_path):
+    """In a process of its own, so that oneDNN can be kept from instructions that virtual machines announce but do not have."""
+    code = (
+        "import dataclasses, sys; sys.path.insert(0, sys.argv[4]); import gsure; from running import TINY, same\n"
+        "from pathlib import Path; data, out = sys.argv[1], Path(sys.argv[2])\n"
+        "gsure.train(data, out / 'first', TINY)\n"  # another precision in the same process
+        "settings = dataclasses.replace(TINY, precision='bf16')\n"
+        "gsure.train(data, out / 'straight', settings)\n"
+        "gsure.train(data, out / 'stopped', dataclasses.replace(settings, steps=5))\n"
+        "gsure.train(data, out / 'stopped', settings, resume=True)\n"
+        "sys.exit(0 if same(out / 'straight', out / 'stopped') and not same(out / 'first', out / 'straight') else 1)\n"
+    )
+    environment = {**os.environ, "ONEDNN_MAX_CPU_ISA": "AVX512_CORE", "OMP_NUM_THREADS": "1"}
+    arguments = [str(files / "d.h5"), str(tmp_path), "", str(Path(__file__).parent)]
+    done = subprocess.run(
+        [sys.executable, "-c", code, *arguments], capture_output=True, text=True, env=environment, check=False
+    )
+    assert done.returncode == 0, done.stderr

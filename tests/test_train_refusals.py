@@ -8,9 +8,11 @@ import sys
 import time
 from pathlib import Path
 
+import h5py
+import numpy as np
 import pytest
 import torch
-from test_train import QUICK, Scale, final, same
+from running import QUICK, Scale, final, interrupt_at, launch, make_files, same, torchrun
 
 import gsure
 from gsure.cli import main
@@ -22,16 +24,7 @@ from gsure.source import open_source
 
 @pytest.fixture(scope="module")
 def files(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("digits")
-    gsure.corrupt(
-        open_source("digits"),
-        folder / "d.h5",
-        gsure.corruption.Patches(p=0.4, size=2),
-        0.05,
-        clean=folder / "c.h5",
-        limit=120,
-    )
-    return folder
+    return make_files(tmp_path_factory.mktemp("digits"))
 
 
 @pytest.fixture
@@ -81,14 +74,14 @@ def test_a_folder_that_cannot_be_written(files, tmp_path, capsys):
         "8",
     ]
     assert main(arguments) == 2
-    assert "cannot be made: File exists. Choose another --out." in capsys.readouterr().err
+    assert "cannot be made: Not a directory. Choose another --out." in capsys.readouterr().err
 
 
 # Resuming
 
 
 def test_resuming_what_is_not_there(files, tmp_path):
-    with pytest.raises(ValueError, match="no run in .* to resume: leave --resume away"):
+    with pytest.raises(ValueError, match=r"no run in .* to resume: leave --resume away"):
         gsure.train(files / "d.h5", tmp_path / "nothing", resume=True)
 
 
@@ -112,12 +105,20 @@ def test_a_damaged_checkpoint_is_passed_over_with_a_word(files, run, tmp_path, c
         "foreign": b"PK\x03\x04" * 100,
     }
     latest.write_bytes(torn[damage])
-    gsure.train(files / "d.h5", run, QUICK, resume=True, progress=True)
-    assert "step-00000008.safetensors is damaged" in " ".join(capsys.readouterr().err.split())
+    gsure.train(files / "d.h5", run, QUICK, resume=True)
+    told = " ".join(capsys.readouterr().err.split())
+    assert "step-00000008.safetensors is damaged" in told
+    assert "Step 4 is taken instead" in told
     assert same(run, tmp_path / "straight")
-    with pytest.raises(ValueError, match="damaged"):
-        latest.write_bytes(torn[damage])
-        checkpoint.read(latest)
+    assert (run / "checkpoints" / "damaged-00000008").read_bytes() == torn[damage]
+
+
+def test_damaged_checkpoints_do_not_push_out_good_ones(files, run):
+    checkpoint.path_of(run / "checkpoints", 8).write_bytes(b"")
+    gsure.train(files / "d.h5", run, dataclasses.replace(QUICK, keep=1, steps=6), resume=True)
+    assert final(run).step == 6
+    gsure.train(files / "d.h5", run, QUICK, resume=True)
+    assert final(run).step == 12
 
 
 def test_changed_settings_are_refused_with_the_difference(files, run):
@@ -194,33 +195,13 @@ def test_settings_that_make_no_sense(changed, match):
         dataclasses.replace(QUICK, **changed)
 
 
-def test_more_processes_than_samples(files, tmp_path):
+def test_more_processes_than_samples(tmp_path):
     gsure.corrupt(open_source("digits"), tmp_path / "two.h5", gsure.corruption.Patches(p=0.4, size=2), 0.05, limit=2)
-    command = [
-        sys.executable,
-        "-m",
-        "torch.distributed.run",
-        "--nproc-per-node",
-        "2",
-        "--standalone",
-        "-m",
-        "gsure",
-        "train",
-    ]
-    arguments = [
-        tmp_path / "two.h5",
-        "--out",
-        tmp_path / "run",
-        "--network",
-        "mlp",
-        "--batch",
-        "2",
-        "--held-out",
-        "0.5",
-    ]
-    done = subprocess.run([*command, *map(str, arguments)], capture_output=True, text=True, check=False)
+    options = ["--out", tmp_path / "run", "--network", "mlp", "--batch", "2", "--held-out", "0.5"]
+    done = launch(2, "train", tmp_path / "two.h5", *options)
     assert done.returncode != 0
     assert "There are 2 processes, but only 1 measurements to train on" in done.stderr
+    assert not (tmp_path / "run").exists()
 
 
 def test_clean_signals_of_another_file(files, tmp_path):
@@ -237,9 +218,13 @@ def test_clean_signals_of_another_file(files, tmp_path):
 
 
 def test_one_group_only_trains_without_validation(tmp_path):
-    source = open_source("phantom", size=16, n=12)
-    gsure.corrupt(source, tmp_path / "k.h5", gsure.corruption.Lines(R=2.0), 0.01)
-    gsure.train(tmp_path / "k.h5", tmp_path / "run", dataclasses.replace(QUICK, held_out=0.0, batch=4))
+    gsure.corrupt(open_source("digits"), tmp_path / "d.h5", gsure.corruption.Patches(p=0.4, size=2), 0.05, limit=12)
+    with h5py.File(tmp_path / "d.h5", "a") as file:  # as a single volume has it
+        file["group"], file["groups"] = np.zeros(12, "<i4"), np.array([b"knee"])
+    settings = dataclasses.replace(QUICK, batch=4)
+    with pytest.raises(ValueError, match=r"are of one group, 'knee'.* --held-out 0 trains on all"):
+        gsure.train(tmp_path / "d.h5", tmp_path / "run", settings)
+    gsure.train(tmp_path / "d.h5", tmp_path / "run", dataclasses.replace(settings, held_out=0.0))
     assert not Run(tmp_path / "run").best.exists()
     assert gsure.load(tmp_path / "run").schedule.T == 1000
 
@@ -261,11 +246,46 @@ class Breaks(torch.nn.Module):
 
 
 def test_a_loss_that_is_no_number_stops_the_run_and_names_the_last_good_checkpoint(files, tmp_path):
-    match = r"loss of 8 samples .* at step 6, at t = \d+.*/step-00000004\.safetensors, is good.* --resume --force"
+    match = (
+        r"loss of 8 samples .* at step 6, at t = \d+.*/step-00000004\.safetensors\..* resume=True, network=.*--force"
+    )
     with pytest.raises(ValueError, match=match):
         gsure.train(files / "d.h5", tmp_path / "run", QUICK, network=Breaks(6))
     assert final(tmp_path / "run").step == 4
     assert all(value.isfinite().all() for value in final(tmp_path / "run").tensors.values())
+
+
+def test_the_times_named_are_those_of_the_bad_samples_in_whatever_part(files, tmp_path, monkeypatch):
+    """With a batch computed in parts, the first of which breaks."""
+    seen = []
+    original = gsure.Schedule.draw
+
+    def draw(self, *arguments, **options):
+        t = original(self, *arguments, **options)
+        seen.append(sorted(t.tolist()))
+        return t
+
+    monkeypatch.setattr(gsure.Schedule, "draw", draw)
+
+    class FirstOnly(Breaks):
+        def forward(self, x_t, t):
+            self.calls += self.training
+            return self.scale * x_t * (float("nan") if self.calls == 1 else 1.0)
+
+    with pytest.raises(ValueError, match="The loss of 4 samples") as caught:
+        gsure.train(files / "d.h5", tmp_path / "run", dataclasses.replace(QUICK, accumulate=2), network=FirstOnly(0))
+    assert f"at t = {', '.join(map(str, seen[0]))}." in str(caught.value)
+
+
+def test_a_validation_that_is_no_number_stops_the_run(files, tmp_path):
+    class Unsteady(Scale):
+        def forward(self, x_t, t):
+            return super().forward(x_t, t) * (1.0 if self.training else float("nan"))
+
+    with pytest.raises(
+        ValueError, match=r"The validation of step 4 is nan. The last checkpoint before it is .*step-00000000"
+    ):
+        gsure.train(files / "d.h5", tmp_path / "run", QUICK, network=Unsteady())
 
 
 def test_a_gradient_that_is_no_number_stops_the_run_too(files, tmp_path, monkeypatch):
@@ -296,7 +316,7 @@ def test_a_full_disk_leaves_the_last_checkpoint_and_says_how_to_go_on(files, run
     done = subprocess.run([sys.executable, "-c", code, *arguments], capture_output=True, text=True, check=False)
     assert done.returncode == 2, done.stderr
     assert "could not be written" in done.stderr
-    assert "What was there before still is. Make room, then go on with: gsure train" in done.stderr
+    assert "The last checkpoint is whole; mend this and go on with: gsure train" in done.stderr
     assert "Traceback" not in done.stderr
     assert final(run).step == 8
     assert not list((run / "checkpoints").glob(".*"))
@@ -342,19 +362,8 @@ def test_the_command_trains_and_survives_an_interrupt(files, tmp_path):
 def test_torchrun_survives_an_interrupt_and_resumes(files, tmp_path):
     """Ctrl-C in a terminal reaches torchrun and its processes at once; torchrun then passes it on a second time."""
     out = tmp_path / "run"
-    command = [
-        sys.executable,
-        "-m",
-        "torch.distributed.run",
-        "--nproc-per-node",
-        "2",
-        "--standalone",
-        "-m",
-        "gsure",
-        "train",
-    ]
     arguments = [files / "d.h5", "--out", out, "--network", "mlp", "--batch", "8", "--width", "16", "--log-every", "1"]
-    command += [*map(str, arguments), "--picture-every", "0", "--steps"]
+    command = [*torchrun(2), "train", *map(str, arguments), "--picture-every", "0", "--steps"]
     environment = {**os.environ, "OMP_NUM_THREADS": "1"}
     pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True, "env": environment}
     started = subprocess.Popen([*command, "100000"], start_new_session=True, **pipes)
@@ -370,6 +379,47 @@ def test_torchrun_survives_an_interrupt_and_resumes(files, tmp_path):
     done = subprocess.run([*command, str(step + 3), "--resume"], **pipes, check=False)
     assert done.returncode == 0, done.stderr
     assert final(out).step == step + 3
+
+
+def test_a_path_with_brackets_is_printed_as_it_is(files, tmp_path, monkeypatch, capsys):
+    interrupt_at(monkeypatch, 1)
+    gsure.train(files / "d.h5", tmp_path / "run [old]", QUICK, progress=True)
+    assert f"--out '{tmp_path}/run [old]' --resume" in " ".join(capsys.readouterr().err.split())
+
+
+def test_an_oracle_goes_on_with_the_same_signals_only(files, tmp_path):
+    settings = dataclasses.replace(QUICK, data_as="oracle", steps=4)
+    gsure.train(files / "d.h5", tmp_path / "run", settings, clean=files / "c.h5")
+    (tmp_path / "copy.h5").write_bytes((files / "c.h5").read_bytes())
+    with pytest.raises(ValueError, match=r"the oracle's clean signals were .*/c\.h5, now .*/copy\.h5"):
+        gsure.train(files / "d.h5", tmp_path / "run", resume=True, clean=tmp_path / "copy.h5")
+
+
+def test_a_run_goes_on_without_the_clean_file_it_only_logged(files, tmp_path, capsys):
+    (tmp_path / "copy.h5").write_bytes((files / "c.h5").read_bytes())
+    gsure.train(files / "d.h5", tmp_path / "run", dataclasses.replace(QUICK, steps=4), clean=tmp_path / "copy.h5")
+    (tmp_path / "copy.h5").unlink()
+    gsure.train(files / "d.h5", tmp_path / "run", QUICK, resume=True)
+    assert "is gone, so the true error is no longer logged" in " ".join(capsys.readouterr().err.split())
+
+
+def test_a_learning_rate_that_falls_elsewhere_is_mentioned(files, tmp_path, capsys):
+    settings = dataclasses.replace(QUICK, decay="cosine", steps=4)
+    gsure.train(files / "d.h5", tmp_path / "run", settings)
+    gsure.train(files / "d.h5", tmp_path / "run", dataclasses.replace(settings, steps=8), resume=True)
+    assert "falls to zero at step 8 instead of 4" in " ".join(capsys.readouterr().err.split())
+
+
+def test_fewer_steps_than_done_are_refused_and_as_many_mentioned(files, run, capsys):
+    with pytest.raises(ValueError, match="has done 8 steps already, more than --steps 5"):
+        gsure.train(files / "d.h5", run, dataclasses.replace(QUICK, steps=5), resume=True)
+    gsure.train(files / "d.h5", run, dataclasses.replace(QUICK, steps=8), resume=True)
+    assert "has done all its 8 steps: give a larger number by --steps" in " ".join(capsys.readouterr().err.split())
+
+
+def test_what_was_validated_otherwise_is_not_compared(files, run):
+    gsure.train(files / "d.h5", run, dataclasses.replace(QUICK, validate_on=3), resume=True)
+    assert final(run).header["best"]["step"] == 12
 
 
 def test_an_unknown_preset_suggests_the_nearest(files, tmp_path, capsys):

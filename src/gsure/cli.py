@@ -79,7 +79,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except BrokenProcessPool:
         return _complain(name, "a worker process died, perhaps for want of memory: use fewer --workers.", 1)
     except KeyboardInterrupt:
-        return _complain(name, "interrupted; nothing is left half-written, run it again to start over.", 130)
+        again = "with --resume to go on from the last checkpoint" if name == "train" else "to go on or start over"
+        return _complain(name, f"interrupted; nothing is left half-written, run it again {again}.", 130)
     return 0
 
 
@@ -242,9 +243,12 @@ def _train(options: Namespace) -> None:
     given = {setting.name: options[setting.name] for setting in dataclasses.fields(Settings) if setting.name in options}
     if options.preset is not None:
         given = read_preset(options.preset) | given
-    before = Run(Path(options.out)).config.settings if options.resume else Settings()
+    run = Run(Path(options.out))
+    before = run.config.settings if options.resume and run.exists() else Settings()
     settings = dataclasses.replace(before, **given)
     if options.threads is not None:
+        if options.threads < 1:
+            raise ValueError(f"--threads must be at least 1, but is {options.threads}.")
         torch.set_num_threads(options.threads)
     if options.dry_run:
         chosen = {name: _plain(value) for name, value in dataclasses.asdict(settings).items()}

@@ -16,18 +16,17 @@ def as_picture(x: Tensor, is_complex: bool) -> Tensor:
     return x.movedim(0, -1) if len(x) == 3 else x[0]
 
 
-def draw_rows(path: Path, rows: Mapping[str, Sequence[Tensor]], title: str, width: float = 1.1) -> None:
+def draw_rows(path: Path, rows: Sequence[tuple[str, Sequence[Tensor]]], title: str, width: float = 1.1) -> None:
     """A PNG of pictures, row by row, with the names of the rows at their left."""
     from matplotlib.figure import Figure  # a figure of its own: the caller's backend and pyplot state stay as they are
 
-    columns = max(len(pictures) for pictures in rows.values())
+    columns = max(len(pictures) for _, pictures in rows)
     figure = Figure(figsize=(width * columns + 0.6, width * len(rows) + 0.4), layout="constrained")
     grid = figure.subplots(len(rows), columns, squeeze=False)
-    for row, (name, pictures) in zip(grid, rows.items(), strict=True):
-        row[0].set_ylabel(name if not name.isspace() else "", fontsize=8)
+    for row, (name, pictures) in zip(grid, rows, strict=True):
+        row[0].set_ylabel(name, fontsize=8)
         for axes in row:
             axes.set(xticks=[], yticks=[])
-            axes.axis("on")
         for axes, picture in zip(row, pictures, strict=False):
             axes.imshow(picture.numpy(), cmap="gray", vmin=0, vmax=1, interpolation="nearest")
     figure.suptitle(title, fontsize=9)

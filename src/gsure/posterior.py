@@ -54,26 +54,36 @@ class Posterior(AnyDenoiser):
         def covariance(v: Tensor) -> Tensor:
             return factor * torch.autograd.grad(xbar_hat, x, v, retain_graph=True)[0]
 
-        u = solve(
-            lambda v: mask * covariance(mask * v) + variance * v, mask * (ybar - xbar_hat.detach()), self.iterations
-        )
+        residual = mask * (ybar - xbar_hat.detach())
+        u = solve(lambda v: mask * covariance(mask * v), variance, residual, self.iterations)
         return xbar_hat.detach() + covariance(mask * u)
 
 
-def solve(matrix: Callable[[Tensor], Tensor], b: Float[Tensor, "b *n"], iterations: int) -> Float[Tensor, "b *n"]:
-    """u with matrix(u) ≈ b by conjugate gradients from 0, sample by sample; exact after as many steps as b has entries."""
+def solve(
+    matrix: Callable[[Tensor], Tensor], diagonal: Float[Tensor, "..."], b: Float[Tensor, "b *n"], iterations: int
+) -> Float[Tensor, "b *n"]:
+    """u with matrix(u) + diagonal u ≈ b by conjugate gradients from 0, sample by sample.
+
+    A network's Jacobian need not be a covariance. A sample is left as it is once a direction shows up along which `matrix` is
+    not positive: from there on the equations are not those of any Gaussian.
+    """
     u, residual, direction = torch.zeros_like(b), b, b
     size = _dot(residual, residual)
+    going = size > 0
     for _ in range(iterations):
         moved = matrix(direction)
-        curvature = _dot(direction, moved)
-        step = torch.where(
-            curvature > 0, size / torch.where(curvature > 0, curvature, 1.0), 0.0
-        )  # 0 where it is solved
+        going = going & (_dot(direction, moved) > 0)
+        moved = moved + diagonal * direction
+        step = _divided(size, _dot(direction, moved), going)
         u, residual = u + step * direction, residual - step * moved
         before, size = size, _dot(residual, residual)
-        direction = residual + torch.where(before > 0, size / torch.where(before > 0, before, 1.0), 0.0) * direction
+        going = going & (size > 0)
+        direction = residual + _divided(size, before, going) * direction
     return u
+
+
+def _divided(a: Tensor, b: Tensor, where: Tensor) -> Tensor:
+    return torch.where(where, a / torch.where(where, b, 1.0), 0.0)
 
 
 def _dot(a: Tensor, b: Tensor) -> Tensor:

@@ -1,4 +1,4 @@
-"""What is in a file: shapes, basis, coverage, noise, provenance; and a picture of it."""
+"""What is in a file: shapes, basis, coverage, noise, provenance, and a picture of it; and how far a run is."""
 
 from pathlib import Path
 from typing import Any
@@ -6,7 +6,6 @@ from typing import Any
 import torch
 from torch import Tensor
 
-import gsure
 from gsure.picture import as_picture
 from gsure.run import checkpoint
 from gsure.run.folder import Run
@@ -108,13 +107,14 @@ def _run_summary(run: Run) -> dict[str, Any]:
         result = validated[-1]["validation"]
         names = {"estimate": "held-out error", "true": "true error", "full": "error on full signals"}
         summary |= {words: _with_error(result[name]) for name, words in names.items() if name in result}
-        best = min(validated, key=lambda line: line["validation"]["estimate"]["mean"])
-        summary["best"] = f"{_with_error(best['validation']['estimate'])} at step {best['step']:,}"
-    summary["gsure"] = gsure.__version__
+    if run.best.exists():
+        best = checkpoint.read(run.best).header["best"]
+        summary["best"] = f"{_with_error(best)} at step {best['step']:,}"
+    summary["gsure"] = config.gsure
     return summary
 
 
-def _with_error(value: dict[str, float]) -> str:
+def _with_error(value: dict[str, Any]) -> str:
     return f"{value['mean']:.5f} ± {value['se']:.5f}"
 
 

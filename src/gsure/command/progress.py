@@ -37,10 +37,10 @@ class Bar:
         if news:
             self.progress.update(self.task, news=news)
 
-    def say(self, line: str) -> None:
-        """A line above the bar, which stays."""
-        if not self.progress.disable:
-            self.progress.console.print(line, highlight=False, soft_wrap=True)
+    def say(self, line: str, always: bool = False) -> None:
+        """A line above the bar, which stays; `always` also where no bar is shown."""
+        if always or not self.progress.disable:
+            self.progress.console.print(line, highlight=False, markup=False, soft_wrap=True)
 
 
 @contextmanager

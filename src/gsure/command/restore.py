@@ -56,7 +56,7 @@ def restore(
         raise ValueError(f"--method is one of {', '.join(get_args(Method))}, not {method!r}.")
     denoiser, config, step = load_with_config(run, which)
     denoiser.to(device())
-    data = open(measurements, denoiser.basis if config.about.basis not in ("Dense",) else None)
+    data = open(measurements, denoiser.basis)
     n = len(data) if limit is None else min(limit, len(data))
     _refuse(data, config.about, denoiser, steps)
     signals = None if clean is None else open_clean(clean, data)
@@ -126,7 +126,7 @@ def _draws(
 
 def _refuse(data: Measurements, about: About, denoiser: AnyDenoiser, steps: int) -> None:
     mine = {"shape": about.shape, "basis": about.basis}
-    theirs = {"shape": tuple(data.shape), "basis": type(data.basis).__name__}
+    theirs = {"shape": tuple(data.shape), "basis": data.header["basis"]}
     for what in mine:
         if mine[what] != theirs[what]:
             raise ValueError(

@@ -94,5 +94,5 @@ def make_sampler(
 
 def draw_grid(path: Path, samples: Signals, title: str, rows: int = 8, columns: int = 8) -> None:
     pictures = [as_picture(x, samples.header["complex"]) for x in samples[: min(len(samples), rows * columns)]]
-    lines = {" " * (k + 1): pictures[k * columns :][:columns] for k in range(-(-len(pictures) // columns))}
+    lines = [("", pictures[first : first + columns]) for first in range(0, len(pictures), columns)]
     draw_rows(path, lines, f"{title} (gsure {gsure.__version__})", width=0.8)

@@ -27,8 +27,9 @@ from gsure.command.progress import Bar, bar
 from gsure.denoiser import Denoiser
 from gsure.noise import generators
 from gsure.run import checkpoint
-from gsure.run.job import Job, prepare
+from gsure.run.job import Job
 from gsure.run.picture import draw_denoised, draw_samples
+from gsure.run.prepare import prepare
 from gsure.run.settings import Settings
 from gsure.run.validate import validate
 
@@ -59,27 +60,40 @@ def train(
     job = prepare(data, out, settings, clean, resume, force, basis, network)
     settings, main = job.settings, job.accelerator.is_main_process
     with bar("training", settings.steps, progress and main, done=job.first) as advance, _signals(advance.say) as stop:
-        for line in (*job.notes, job.introduction):
-            advance.say(line)
-        log = Log(job, board(job.first) if board and main else None)
-        for step, parts in _batches(job):
-            log.add(_step(job, step, parts))
-            done = step + 1
-            if done % settings.log_every == 0:
-                advance(0, log.write(done))
-            stopping = job.any_process(stop.asked)
-            with log.aside():
-                due = done % settings.checkpoint_every == 0 or done == settings.steps
-                if due or stopping:
-                    _checkpoint(job, log, advance, done, validating=due)
-                if settings.picture_every and done % settings.picture_every == 0 and main and not stopping:
-                    _draw(job, done)
-            advance(1)
-            if stopping:
-                advance.say(f"Stopped after {done:,} steps. Nothing is lost; continue with:\n  {job.resume_command}")
-                break
+        for note in job.notes if main else []:
+            advance.say(note, always=True)
+        advance.say(job.introduction)
+        try:
+            with contextlib.closing(Log(job, board(job.first) if board and main else None)) as log:
+                _loop(job, log, advance, stop)
+        except OSError as error:
+            told = f"{str(error).rstrip('.')}. The last checkpoint is whole; mend this and go on with: {job.resume_command}"
+            raise OSError(told) from error
     job.accelerator.end_training()
     return job.averaged
+
+
+def _loop(job: Job, log: "Log", advance: Bar, stop: "Stop") -> None:
+    settings, main = job.settings, job.accelerator.is_main_process
+    for step, parts in _batches(job):
+        job.losses.append(_step(job, step, parts))
+        done = step + 1
+        if done % settings.log_every == 0:
+            advance(0, log.write(done))
+        stopping = job.any_process(stop.asked) and done < settings.steps
+        with log.aside():
+            if stopping:  # at once: whoever sent the signal may not wait for a validation
+                _save(job, done)
+            if done % settings.checkpoint_every == 0 or done == settings.steps:
+                _validate(job, log, advance, done)
+                _save(job, done)
+            if settings.picture_every and done % settings.picture_every == 0 and main and not stopping:
+                _draw(job, done)
+        advance(1)
+        if stopping:
+            told = f"Stopped after {done:,} steps. Nothing is lost; continue with:\n  {job.resume_command}"
+            advance.say(told, always=main)
+            break
 
 
 def _batches(job: Job) -> Iterator[tuple[int, list[tuple[np.ndarray, np.ndarray]]]]:
@@ -95,19 +109,22 @@ def _batches(job: Job) -> Iterator[tuple[int, list[tuple[np.ndarray, np.ndarray]
 
 def _step(job: Job, step: int, parts: list[tuple[np.ndarray, np.ndarray]]) -> float:
     """One step of the optimizer; returns the loss of this process's part of the batch."""
-    settings, accelerator, total = job.settings, job.accelerator, 0.0
+    settings, accelerator = job.settings, job.accelerator
+    losses, times = [], []
     job.optimizer.zero_grad()
     for last, (numbers, positions) in zip(range(1 - len(parts), 1), parts, strict=True):
         generator = generators(settings.seed, STREAM, indices=numbers)
         measurement = job.examples.mirrored(job.examples[positions], generator).to(accelerator.device)
         t = job.denoiser.schedule.draw(len(measurement), generator)
         with contextlib.nullcontext() if last == 0 else accelerator.no_sync(job.denoiser.network):
-            losses = job.objective(job.denoiser, measurement, t, generator)
-            accelerator.backward(losses.mean() / len(parts))
-        total += float(losses.detach().mean()) / len(parts)
+            loss = job.objective(job.denoiser, measurement, t, generator)
+            (loss.mean() / len(parts)).backward()
+        losses.append(loss.detach())
+        times.append(t)
     norm = accelerator.clip_grad_norm_(job.network.parameters(), settings.clip or math.inf)
+    total = float(torch.cat(losses).mean())
     if not math.isfinite(total) or not math.isfinite(float(norm)):
-        raise ValueError(_what_is_not_finite(job, step, losses, t))
+        raise ValueError(_what_is_not_finite(job, step, torch.cat(losses), torch.cat(times)))
     for group in job.optimizer.param_groups:
         group["lr"] = learning_rate(settings, step)
     job.optimizer.step()
@@ -134,36 +151,42 @@ def learning_rate(settings: Settings, step: int) -> float:
 
 
 def _what_is_not_finite(job: Job, step: int, losses: Tensor, t: Tensor) -> str:
-    bad = ~losses.detach().isfinite().cpu()
+    bad = ~losses.isfinite().cpu()
     what = f"The loss of {int(bad.sum())} samples" if bad.any() else "The gradient"
     times = sorted((t.cpu()[bad] if bad.any() else t.cpu()).tolist())
     listed = ", ".join(map(str, times[:20])) + (", ..." if len(times) > 20 else "")
+    told = f"{what} became infinite or not a number at step {step}, at t = {listed}. That step was not taken."
+    return f"{told} {_last_good(job)}"
+
+
+def _last_good(job: Job) -> str:
     latest = checkpoint.path_of(job.run.checkpoints, checkpoint.steps_of(job.run.checkpoints)[0])
     return (
-        f"{what} became infinite or not a number at step {step}, at t = {listed}. That step was not taken, and the last "
-        f"checkpoint, {latest}, is good. Look at the data, or lower --lr or --clip and go on with: "
+        f"The last checkpoint before it is {latest}. Look at the data, or lower --lr or --clip and go on with: "
         f"{job.resume_command} --force"
     )
 
 
-def _checkpoint(job: Job, log: "Log", advance: Bar, done: int, validating: bool) -> None:
-    """Validate and save. All processes validate their share, one writes."""
-    is_best = False
-    if validating and job.held_out is not None:
-        result = validate(job.averaged, job.held_out, job.accelerator, job.settings.batch)
-        is_best = job.best is None or result["estimate"]["mean"] < job.best["mean"]
-        job.best = {"step": done, **result["estimate"]} if is_best else job.best
-        advance.say(log.validation(done, result))
-    if not job.accelerator.is_main_process:
+def _validate(job: Job, log: "Log", advance: Bar, done: int) -> None:
+    """Judge the averaged weights on what was held out, and keep them if they are the best so far."""
+    if job.held_out is None:
         return
-    folder = job.run.checkpoints
-    try:
-        if is_best:
+    at_once = max(1, job.settings.batch // job.settings.accumulate)
+    result = validate(job.averaged, job.held_out, job.accelerator, at_once)
+    estimate = result["estimate"]
+    if not math.isfinite(estimate["mean"]):
+        raise ValueError(f"The validation of step {done} is {estimate['mean']}. {_last_good(job)}")
+    if job.best is None or estimate["mean"] < job.best["mean"]:
+        job.best = {"step": done, **estimate}
+        if job.accelerator.is_main_process:
             checkpoint.write(job.run.best, job.averaged_tensors(), job.header(done))
-        checkpoint.write(checkpoint.path_of(folder, done), job.tensors(), job.header(done))
-    except OSError as error:
-        raise OSError(f"{error} Make room, then go on with: {job.resume_command}") from error
-    checkpoint.prune(folder, job.settings.keep)
+    advance.say(log.validation(done, result))
+
+
+def _save(job: Job, done: int) -> None:
+    if job.accelerator.is_main_process:
+        checkpoint.write(checkpoint.path_of(job.run.checkpoints, done), job.tensors(), job.header(done))
+        checkpoint.prune(job.run.checkpoints, job.settings.keep)
 
 
 def _draw(job: Job, done: int) -> None:
@@ -178,11 +201,11 @@ class Log:
 
     def __init__(self, job: Job, board: Any) -> None:
         self.job, self.board = job, board
-        self.losses: list[float] = []
-        self.began = time.monotonic()
+        self.began, self.logged = time.monotonic(), job.first
 
-    def add(self, loss: float) -> None:
-        self.losses.append(loss)
+    def close(self) -> None:
+        if self.board is not None:
+            self.board.close()
 
     @contextlib.contextmanager
     def aside(self) -> Iterator[None]:
@@ -194,18 +217,18 @@ class Log:
     def write(self, done: int) -> str:
         """Log the mean loss since the last time; returns it in words."""
         accelerator, settings = self.job.accelerator, self.job.settings
-        loss = float(np.mean(self.losses))
+        loss = float(np.mean(self.job.losses))
         if accelerator.num_processes > 1:
             loss = float(accelerator.reduce(torch.tensor(loss, device=accelerator.device), "mean"))
         line = {
             "step": done,
             "loss": loss,
             "lr": learning_rate(settings, done - 1),
-            "steps_per_second": len(self.losses) / (time.monotonic() - self.began),
+            "steps_per_second": (done - self.logged) / (time.monotonic() - self.began),
             "memory_gb": _peak_memory(accelerator.device) / 1e9,
         }
         self._append(line)
-        self.losses, self.began = [], time.monotonic()
+        self.job.losses, self.began, self.logged = [], time.monotonic(), done
         return f"loss {loss:.4f}"
 
     def validation(self, done: int, result: dict[str, Any]) -> str:

@@ -53,6 +53,10 @@ def path_of(folder: Path, step: int) -> Path:
 def write(path: Path, tensors: Mapping[str, Tensor], header: Mapping[str, Any]) -> None:
     """To a temporary name first, so that whatever happens `path` is a whole checkpoint or what it was before."""
     flat = {name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}
+    owners = {tensor.data_ptr(): name for name, tensor in flat.items()}
+    flat = {
+        name: tensor if owners[tensor.data_ptr()] == name else tensor.clone() for name, tensor in flat.items()
+    }  # tied
     metadata = {"format": FORMAT, "version": str(VERSION)}
     metadata["header"] = json.dumps({**header, "checksum": _checksum(flat)})
     with replacing(path) as temporary:
@@ -126,6 +130,13 @@ def read_latest(folder: Path) -> tuple[Checkpoint, list[str]]:
 def prune(folder: Path, keep: int) -> None:
     for step in steps_of(folder)[keep:]:
         path_of(folder, step).unlink()
+
+
+def disown_after(folder: Path, step: int) -> None:
+    """Checkpoints after this step could not be read: they keep their content, but no longer count."""
+    for later in steps_of(folder):
+        if later > step:
+            path_of(folder, later).rename(folder / f"damaged-{later:08d}")
 
 
 def optimizer_tensors(network: nn.Module, optimizer: torch.optim.Optimizer) -> dict[str, Tensor]:

@@ -63,7 +63,7 @@ def open_examples(
     if settings.held_out == 0:
         return Examples(measurements, clean, settings), None
     train, held_out = measurements.split(settings.held_out, settings.seed)
-    if settings.data_as == "naive":  # is judged by what was measured, like any other
+    if settings.data_as == "naive":  # is judged by what was measured; an oracle by clean signals, for which it was made
         return Examples(train, clean, settings), Examples(held_out, clean, replace(settings, data_as="measured"))
     return Examples(train, clean, settings), Examples(held_out, clean, settings)
 

@@ -1,8 +1,8 @@
 """The run folder: what was asked for, what came out, and the way back to a denoiser."""
 
 import dataclasses
+import itertools
 import json
-import tempfile
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -33,10 +33,10 @@ class Config:
     data: str
     clean: str | None
     own_network: bool = False
+    gsure: str = gsure.__version__
 
     def as_dict(self) -> dict[str, Any]:
-        plain = json.loads(json.dumps(dataclasses.asdict(self)))  # tuples to lists, as YAML and JSON want them
-        return {"gsure": gsure.__version__, **plain}
+        return json.loads(json.dumps(dataclasses.asdict(self)))  # tuples to lists, as YAML and JSON want them
 
     @staticmethod
     def from_dict(values: Mapping[str, Any], where: str) -> "Config":
@@ -45,8 +45,9 @@ class Config:
                 key: tuple(value) if isinstance(value, list) else value for key, value in dict(values["about"]).items()
             }
             settings = Settings(**known(values["settings"], where))
-            return Config(settings, About(**about), values["data"], values["clean"], values["own_network"])
-        except (KeyError, TypeError) as error:
+            rest = {key: values[key] for key in ("data", "clean", "own_network", "gsure")}
+            return Config(settings, About(**about), **rest)
+        except (KeyError, TypeError, AttributeError) as error:
             raise ValueError(f"{where} is not a configuration that this gsure can read ({error}).") from error
 
 
@@ -108,20 +109,27 @@ class Run:
             file.write(json.dumps(line) + "\n")
 
 
+def is_empty(path: Path) -> bool:
+    """Nothing in it, or only what a run that was killed in its first moment left there."""
+    return path.is_dir() and all(inside.name == "checkpoints" for inside in path.iterdir())
+
+
+def put_aside(path: Path) -> Path:
+    """A run may be days of work: --force makes room for another, but deletes nothing."""
+    names = (path.with_name(f"{path.name}.old-{k}") for k in itertools.count(1))
+    return path.rename(next(aside for aside in names if not aside.exists()))
+
+
 def start(path: Path, config: Config, first: Mapping[str, Any]) -> Run:
-    """Make the folder, complete from its first moment on: a run that was killed at once can be resumed too."""
+    """Make the folder. Its first checkpoint comes before config.yaml, which makes it a run: so any run can be resumed."""
+    run = Run(path)
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.mkdir(exist_ok=True)  # empty, it is replaced by the rename below
+        run.checkpoints.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise OSError(f"The folder {path} cannot be made: {error.strerror}. Choose another --out.") from error
-    with tempfile.TemporaryDirectory(prefix=f".{path.name}.", dir=path.parent, ignore_cleanup_errors=True) as temporary:
-        run = Run(Path(temporary) / "run")
-        run.checkpoints.mkdir(parents=True)
-        run.write_config(config)
-        checkpoint.write(checkpoint.path_of(run.checkpoints, 0), **first)
-        run.path.rename(path)
-    return Run(path)
+    checkpoint.write(checkpoint.path_of(run.checkpoints, 0), **first)
+    run.write_config(config)
+    return run
 
 
 def load(

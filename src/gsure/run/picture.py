@@ -23,7 +23,7 @@ def draw_samples(
     steps = min(25, denoiser.schedule.T)
     x = data.basis.to_signal(ddim(denoiser, (n, *data.shape), steps=steps, generator=noise)).cpu()
     pictures = [as_picture(sample, data.header["complex"]) for sample in x]
-    lines = {" " * (row + 1): pictures[row * columns :][:columns] for row in range(rows)}
+    lines = [("", pictures[row * columns :][:columns]) for row in range(rows)]
     draw_rows(path, lines, f"samples after {step:,} steps ({steps} network calls each)")
 
 
@@ -38,7 +38,7 @@ def draw_denoised(path: Path, denoiser: Denoiser, held_out: Examples, step: int,
     def pictures(xbar: torch.Tensor) -> list[torch.Tensor]:
         return [as_picture(x, data.header["complex"]) for x in data.basis.to_signal(xbar).cpu()]
 
-    rows = {"measured": pictures(measurement.ybar)}
+    rows = [("measured", pictures(measurement.ybar))]
     for share in (0.1, 0.3, 0.6):
         t = torch.full((len(positions),), max(1, round(share * denoiser.schedule.T)), device=like.device)
         alpha_bar_t = denoiser.schedule.at(t, like=measurement.ybar)
@@ -46,8 +46,8 @@ def draw_denoised(path: Path, denoiser: Denoiser, held_out: Examples, step: int,
             measurement.shape, generators(held_out.settings.seed, STREAM, int(t[0]), indices=positions), like=like
         )
         xbar_t = measurement.perturb(alpha_bar_t, eps)
-        rows[f"t = {int(t[0])}"] = pictures(xbar_t)
-        rows["denoised" + " " * len(rows)] = pictures(denoiser(xbar_t, t, measurement.mask))
+        rows.append((f"t = {int(t[0])}", pictures(xbar_t)))
+        rows.append(("denoised", pictures(denoiser(xbar_t, t, measurement.mask))))
     if held_out.signals is not None:
-        rows["clean"] = pictures(held_out.xbar(positions))
+        rows.append(("clean", pictures(held_out.xbar(positions))))
     draw_rows(path, rows, f"held-out measurements after {step:,} steps")

@@ -76,6 +76,8 @@ class Settings:
     keep: int = _setting(2, "how many checkpoints stay, besides the best", free=True)
 
     def __post_init__(self) -> None:
+        for name in ("multipliers", "attention"):
+            object.__setattr__(self, name, tuple(getattr(self, name)))
         for setting in dataclasses.fields(self):
             value = getattr(self, setting.name)
             if get_origin(setting.type) is Literal and value not in get_args(setting.type):
@@ -136,7 +138,7 @@ def read_preset(name: str) -> dict[str, Any]:
         raise ValueError(f"There is no preset {name!r}: {hint}There are {', '.join(preset_names())}.")
     changed = yaml.safe_load((PRESETS / f"{name}.yaml").read_text())
     base, _ = changed.pop("base", None), changed.pop("cost", None)
-    return known(changed | ({} if base is None else read_preset(base) | changed), f"Preset {name}")
+    return ({} if base is None else read_preset(base)) | known(changed, f"Preset {name}")
 
 
 def known(values: Mapping[str, Any], where: str) -> dict[str, Any]:
@@ -152,6 +154,8 @@ def known(values: Mapping[str, Any], where: str) -> dict[str, Any]:
         kind: Any = type(settings[name].default)  # YAML has lists for tuples, and 1 for 1.0
         as_kind = kind(value) if (kind, type(value)) in ((tuple, list), (float, int)) else value
         if type(as_kind) is not kind:
-            raise ValueError(f"{where} sets {name} to {value!r}, where a {kind.__name__} is wanted.")
+            raise ValueError(
+                f"{where} sets {name} to {value!r}, where {'an' if kind is int else 'a'} {kind.__name__} is wanted."
+            )
         result[name] = as_kind
     return result

@@ -28,25 +28,25 @@ STREAM = 1
 
 @torch.no_grad()
 def validate(denoiser: Denoiser, held_out: Examples, accelerator: Accelerator, batch: int) -> dict[str, Any]:
-    """{"estimate": {"mean", "se"}, "bands": [{"t", "estimate", "se", ...}]}; each process computes its share."""
+    """{"estimate": {"mean", "se"}, ..., "bands": [{"t", "estimate", "estimate_se", ...}]}; each process computes its share."""
     settings = held_out.settings
     exact = Objective("exact", coverage=held_out.coverage, divergence=Divergence("finite-difference"))
     plain = Objective("tweedie", coverage=1.0)
     edges = [round(denoiser.schedule.T * k / settings.bands) for k in range(settings.bands + 1)]
-    positions = np.arange(min(len(held_out), settings.validate_on))
-    mine = positions[accelerator.process_index :: accelerator.num_processes]
-    values: dict[str, list[Tensor]] = {}
+    n = min(len(held_out), settings.validate_on)
+    positions = np.arange(n) * len(held_out) // n  # from all over the file, not its first volumes
+    names = ("estimate",) if held_out.signals is None else ("estimate", "true", "difference", "full")
+    values = {name: torch.zeros(n, settings.bands, dtype=torch.float64) for name in names}
+    mine = np.arange(n)[accelerator.process_index :: accelerator.num_processes]
     with evaluating(denoiser):
-        for part in np.array_split(mine, max(1, -(-len(mine) // batch))):
-            columns: dict[str, list[Tensor]] = {}
+        for rows in np.array_split(mine, -(-len(mine) // batch)):
             for band, (low, high) in enumerate(itertools.pairwise(edges)):
-                for name, value in _errors(
-                    denoiser, held_out, part, exact, plain, (band, low, high), accelerator.device
-                ):
-                    columns.setdefault(name, []).append(value)
-            for name, column in columns.items():
-                values.setdefault(name, []).append(torch.stack(column, 1).double().cpu())
-    return _summary({name: torch.cat(parts) for name, parts in values.items()}, edges, accelerator)
+                at = (band, low, high)
+                for name, value in _errors(denoiser, held_out, positions[rows], exact, plain, at, accelerator.device):
+                    values[name][rows, band] = value.double().cpu()
+    values = {name: accelerator.reduce(value.to(accelerator.device), "sum").cpu() for name, value in values.items()}
+    _, groups = np.unique(np.array(held_out.measurements.groups())[positions], return_inverse=True)
+    return _summary(values, edges, torch.from_numpy(groups))
 
 
 def _errors(
@@ -79,17 +79,26 @@ def _errors(
     yield "full", plain(denoiser, Measurement.clean(xbar), t, noise())
 
 
-def _summary(values: dict[str, Tensor], edges: list[int], accelerator: Accelerator) -> dict[str, Any]:
+def _summary(values: dict[str, Tensor], edges: list[int], groups: Tensor) -> dict[str, Any]:
     bands: list[dict[str, Any]] = [{"t": [low + 1, high]} for low, high in itertools.pairwise(edges)]
     summary: dict[str, Any] = {}
     for name, by_band in values.items():
         value = torch.cat([by_band.mean(1, keepdim=True), by_band], 1)  # over all t first, then each band
-        count = torch.full_like(value[:1], len(value))
-        sums = torch.cat([count, value.sum(0, keepdim=True), (value**2).sum(0, keepdim=True)]).to(accelerator.device)
-        count, total, squares = accelerator.reduce(sums, "sum").cpu()
-        mean = total / count
-        se = ((squares / count - mean**2).clamp(min=0) / (count - 1).clamp(min=1)).sqrt()
+        mean = value.mean(0)
+        se = standard_error(value - mean, groups)
         summary[name] = {"mean": float(mean[0]), "se": float(se[0])}
         for band, m, s in zip(bands, mean[1:].tolist(), se[1:].tolist(), strict=True):
             band |= {name: m, f"{name}_se": s}
     return {**summary, "bands": bands}
+
+
+def standard_error(deviations: Tensor, groups: Tensor) -> Tensor:
+    """Of a mean over samples, given their deviations from it; those of one group (a volume) need not be independent.
+
+    >>> independent = standard_error(torch.tensor([[1.0], [-1.0], [1.0], [-1.0]]), torch.tensor([0, 1, 2, 3]))
+    >>> round(float(independent), 4) == round((4 / 3) ** 0.5 / 4**0.5, 4)
+    True
+    """
+    count = int(groups.max()) + 1
+    by_group = torch.zeros(count, deviations.shape[1], dtype=deviations.dtype).index_add(0, groups, deviations)
+    return (by_group**2).sum(0).sqrt() / len(deviations) * (count / max(1, count - 1)) ** 0.5

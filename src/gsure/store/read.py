@@ -172,7 +172,8 @@ class Measurements(_Stored):
         names = np.unique(groups)
         if len(names) < 2:
             raise ValueError(
-                f"All {len(self)} samples of {self.path} are of one group, {str(names[0])!r}: it cannot be split by group."
+                f"All {len(self)} samples of {self.path} are of one group, {str(names[0])!r}: it cannot be split by group; "
+                "--held-out 0 trains on all."
             )
         shuffled = names[torch.randperm(len(names), generator=torch.Generator().manual_seed(seed)).numpy()]
         chosen = np.isin(groups, shuffled[: min(len(names) - 1, max(1, round(held_out * len(names))))])
@@ -202,7 +203,8 @@ class Signals(_Stored):
 def open_clean(path: str | Path, data: Measurements) -> Signals:
     """The clean signals behind measurements, if they can be those."""
     clean = Signals(path)
-    if len(clean) != data._ends[-1] or clean.shape != data.shape:
+    made = [{key: file.header[key] for key in ("source", "corruption", "seed")} for file in (clean, data)]
+    if len(clean) != data._ends[-1] or clean.shape != data.shape or made[0] != made[1]:
         raise ValueError(
             f"{path} holds {len(clean)} signals of shape {clean.shape}, {data.path} {data._ends[-1]} measurements of shape "
             f"{data.shape}: they are not of one run of gsure corrupt."
