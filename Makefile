@@ -24,6 +24,8 @@ bench: setup
 	$(BIN)/python bench/finite_difference.py
 	$(BIN)/python bench/floor.py
 	$(BIN)/python bench/store.py
+	$(BIN)/python bench/train.py
+	$(BIN)/python bench/kill.py
 
 demo: setup
 	$(BIN)/python examples/toy2d.py

@@ -3,6 +3,7 @@
 import dataclasses
 import json
 
+import h5py
 import numpy as np
 import pytest
 import torch
@@ -236,3 +237,37 @@ def test_the_command_restores(files, tmp_path, capsys):
     assert "PSNR of baseline" in told
     assert "PSNR of mean" in told
     assert (tmp_path / "r" / "summary.json").exists()
+
+
+@pytest.mark.parametrize("form", ["nifti", "cfl"])
+def test_restorations_as_volumes_read_back_in_the_units_of_the_raw_data(files, tmp_path, form):
+    """Two volumes of complex slices, with a scale of their own."""
+    generator = np.random.default_rng(0)
+    with h5py.File(tmp_path / "raw.h5", "w") as file:
+        file["x"] = (7 * generator.normal(size=(5, 16, 16)) + 7j * generator.normal(size=(5, 16, 16))).astype(
+            np.complex64
+        )
+    gsure.corrupt(
+        open_source(str(tmp_path / "raw.h5"), key="x", scale=7.0),
+        tmp_path / "k.h5",
+        gsure.corruption.Lines(R=2.0),
+        0.01,
+    )
+    with h5py.File(tmp_path / "k.h5", "a") as file:
+        file["group"], file["groups"] = np.array([0, 0, 0, 1, 1], "<i4"), np.array([b"a/knee", b"b"])
+    settings = dataclasses.replace(QUICK, batch=2, steps=2, held_out=0.0, width=8)
+    gsure.train(tmp_path / "k.h5", tmp_path / "run", settings)
+    gsure.restore(tmp_path / "run", tmp_path / "k.h5", tmp_path / "r", draws=2, steps=2, panels=0, volumes=form)
+    mean = values(tmp_path / "r" / "mean").numpy()
+    expected = 7 * (mean[:3, 0] + 1j * mean[:3, 1]).transpose(1, 2, 0)
+    if form == "nifti":
+        import nibabel
+
+        volume = nibabel.load(tmp_path / "r" / "nifti" / "mean-a_knee.nii.gz")
+        np.testing.assert_allclose(volume.get_fdata(), np.abs(expected), rtol=1e-5)
+    else:
+        source = open_source(f"cfl:{tmp_path / 'r' / 'cfl' / 'mean-a_knee.cfl'}", scale=1.0)
+        read = np.stack([source[k].x[0] + 1j * source[k].x[1] for k in range(3)], -1)
+        np.testing.assert_allclose(read, expected, rtol=1e-5)
+    assert len(list((tmp_path / "r" / form).glob("std-b.*"))) == (1 if form == "nifti" else 2)
+    assert not list((tmp_path / "r" / form).glob(".*"))

@@ -325,6 +325,9 @@ def _restore_options(parser: ArgumentParser) -> None:
     parser.add_argument("--eta-b", type=float, default=1.0, help="ddrm: how firmly kept entries are held")
     parser.add_argument("--clean", type=str, help="the clean signals, to tell PSNRs and show errors")
     parser.add_argument("--limit", type=int, help="only the first so many")
+    parser.add_argument(
+        "--volumes", type=Literal["nifti", "cfl"], help="also write volumes for other tools, one a group"
+    )
     parser.add_argument("--panels", type=int, default=8, help="of how many to draw pictures")
     _add_drawing_options(parser, batch=64)
 
@@ -345,6 +348,7 @@ def _restore(options: Namespace) -> None:
         limit=options.limit,
         clean=options.clean,
         panels=options.panels,
+        volumes=options.volumes,
         batch=options.batch,
         seed=options.seed,
         progress=not options.json,

@@ -10,6 +10,7 @@ from torch import Tensor
 
 from gsure.command.progress import bar
 from gsure.command.shards import Pieces, device, open_folder
+from gsure.command.volumes import Format, write_volumes
 from gsure.denoiser import AnyDenoiser
 from gsure.measurement import Measurement
 from gsure.metrics import psnr
@@ -41,6 +42,7 @@ def restore(
     limit: int | None = None,
     clean: str | Path | None = None,
     panels: int = 8,
+    volumes: Format | None = None,
     batch: int = 64,
     seed: int = 0,
     progress: bool = False,
@@ -48,7 +50,8 @@ def restore(
     """Restore each measurement by several draws, into the folders mean, std, draw and baseline of `out` (for `gsure.Signals`).
 
     The measurements may have other masks, accelerations and noise than those the model learned from. `method` is ddrm, or
-    moments: more accurate, and several times as costly; `eta` of moments is DDIM's. With `clean`, PSNRs are returned too.
+    moments: more accurate, and several times as costly; `eta` of moments is DDIM's. With `clean`, PSNRs are returned too;
+    `volumes` also writes NIfTI or .cfl files, a group each.
     """
     if draws < 1 or batch < 1 or (limit is not None and limit < 1):
         raise ValueError(f"draws, batch and limit must be at least 1, but are {draws}, {batch} and {limit}.")
@@ -100,6 +103,8 @@ def restore(
             advance(len(indices))
     if not all(pieces.is_done(number, KINDS) for number in range(len(pieces))):
         return {"folder": str(folder), "restored": "another process is still at it"}
+    if volumes is not None:
+        write_volumes(folder, KINDS, volumes)
     return _finish(folder, n, signals, panels, plan)
 
 
