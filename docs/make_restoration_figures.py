@@ -1,4 +1,4 @@
-"""Table and figure of docs/restoration.md: a model restores what it never saw, at accelerations and masks it was not trained on.
+"""Table and figures of docs/restoration.md: a model restores phantoms it never saw, under masks it was not trained on.
 
     python docs/make_restoration_figures.py RUNS
 
@@ -26,7 +26,7 @@ N = 32
 
 def restore_all(runs: Path, folder: Path) -> list[str]:
     rows = [
-        "| masks | zero-filled | from measurements, one draw | mean of 8 draws | oracle, mean of 8 draws | difference of the two |",
+        "| masks | zero-filled | from measurements, one draw | mean of 8 draws | oracle, mean of 8 draws | oracle less ours |",
         "|---|---|---|---|---|---|",
     ]
     source = open_source("phantom", size=32, n=N, seed=1)

@@ -6,10 +6,12 @@ RUNS has the folders digits, digits-oracle and digits-naive, trained with --clea
 """
 
 import shutil
+import statistics
 import sys
 from pathlib import Path
 
 from matplotlib.figure import Figure
+from matplotlib.ticker import FixedLocator, NullLocator
 
 from gsure.run.folder import Run
 
@@ -41,6 +43,10 @@ def draw_tracking(runs: Path) -> None:
             )
     left.axline((0.1, 0.1), (0.2, 0.2), color="black", linewidth=0.6, zorder=0)
     left.set(xlabel="true projected error", ylabel="estimate without clean data (± 2 se)", xscale="log", yscale="log")
+    for axis in (left.xaxis, left.yaxis):
+        axis.set_major_locator(FixedLocator([0.03, 0.05, 0.1, 0.2, 0.4]))
+        axis.set_major_formatter("{x:g}")
+        axis.set_minor_locator(NullLocator())
     left.legend(fontsize=7, frameon=False)
     for name, words in NAMES.items():
         lines = validations(runs / name)
@@ -83,6 +89,14 @@ def main() -> None:
     for kind in ("samples", "denoised"):
         shutil.copy(sorted((runs / "digits" / kind).iterdir())[-1], FIGURES / f"{kind}.png")
     sys.stdout.write(table(runs) + "\n")
+    for name in ("digits", "digits-naive"):
+        points = [_flat(line) for line in validations(runs / name)]
+        points += [band for line in validations(runs / name) for band in line["validation"]["bands"]]
+        correlation = statistics.correlation([p["true"] for p in points], [p["estimate"] for p in points])
+        worst = max(abs(p["estimate"] / p["true"] - 1) for p in points)
+        sys.stdout.write(
+            f"{NAMES[name]}: correlation {correlation:.6f} over {len(points)}, largest ratio off by {worst:.2%}\n"
+        )
 
 
 if __name__ == "__main__":

@@ -16,6 +16,13 @@ def as_picture(x: Tensor, is_complex: bool) -> Tensor:
     return x.movedim(0, -1) if len(x) == 3 else x[0]
 
 
+def coloured(picture: Tensor, kept: Tensor) -> Tensor:
+    """The picture with a colour of its own where nothing was measured."""
+    missing = torch.tensor([0.55, 0.70, 0.90])  # blue: grey is a value, and sand is skin
+    colours = picture if picture.ndim == 3 else picture[..., None].expand(-1, -1, 3)
+    return torch.where(kept[..., None] == 1, colours, missing)
+
+
 def draw_rows(path: Path, rows: Sequence[tuple[str, Sequence[Tensor]]], title: str, width: float = 1.1) -> None:
     """A PNG of pictures, row by row, with the names of the rows at their left."""
     from matplotlib.figure import Figure  # a figure of its own: the caller's backend and pyplot state stay as they are

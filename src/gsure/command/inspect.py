@@ -3,10 +3,7 @@
 from pathlib import Path
 from typing import Any
 
-import torch
-from torch import Tensor
-
-from gsure.picture import as_picture
+from gsure.picture import as_picture, coloured
 from gsure.run import checkpoint
 from gsure.run.folder import Run
 from gsure.store import Measurements, Signals, holds, open, open_clean, refuse_existing
@@ -122,12 +119,6 @@ def _short(value: Any) -> str:
     return f"{value:g}" if isinstance(value, float) else str(value)
 
 
-def _coloured(picture: Tensor, kept: Tensor) -> Tensor:
-    missing = torch.tensor([0.55, 0.70, 0.90])  # blue: grey is a value, and sand is skin
-    colours = picture if picture.ndim == 3 else picture[..., None].expand(-1, -1, 3)
-    return torch.where(kept[..., None] == 1, colours, missing)
-
-
 def draw(data: Measurements, path: Path, clean: Signals | None = None, columns: int = 6) -> None:
     """The first samples: clean if available, as measured (pseudo-inverse, zero-filled), their masks; and the coverage."""
     from matplotlib.figure import Figure  # a figure of its own: the caller's backend and pyplot state stay as they are
@@ -139,7 +130,7 @@ def draw(data: Measurements, path: Path, clean: Signals | None = None, columns: 
     rows["measured"] = [as_picture(x, is_complex) for x in data.basis.to_signal(measurement.ybar)]
     if data.basis.is_signal:  # what is missing gets a colour of its own
         whole = measurement.mask.expand_as(measurement.ybar).amax(1)
-        rows["measured"] = [_coloured(x, kept) for x, kept in zip(rows["measured"], whole, strict=True)]
+        rows["measured"] = [coloured(x, kept) for x, kept in zip(rows["measured"], whole, strict=True)]
     kept_std = measurement.std.expand_as(measurement.mask)[measurement.mask == 1]
     if len(kept_std) and kept_std.max() > 1.5 * kept_std.min():
         loud = (measurement.mask * measurement.std).expand(-1, -1, *data.shape[1:])

@@ -6,7 +6,7 @@ import torch
 
 from gsure.denoiser import Denoiser
 from gsure.noise import generators, normal
-from gsure.picture import as_picture, draw_rows
+from gsure.picture import as_picture, coloured, draw_rows
 from gsure.run.examples import Examples
 from gsure.sampling import ddim
 
@@ -38,7 +38,11 @@ def draw_denoised(path: Path, denoiser: Denoiser, held_out: Examples, step: int,
     def pictures(xbar: torch.Tensor) -> list[torch.Tensor]:
         return [as_picture(x, data.header["complex"]) for x in data.basis.to_signal(xbar).cpu()]
 
-    rows = [("measured", pictures(measurement.ybar))]
+    measured = pictures(measurement.ybar)
+    if data.basis.is_signal:
+        whole = measurement.mask.expand_as(measurement.ybar).amax(1).cpu()
+        measured = [coloured(picture, kept) for picture, kept in zip(measured, whole, strict=True)]
+    rows = [("measured", measured)]
     for share in (0.1, 0.3, 0.6):
         t = torch.full((len(positions),), max(1, round(share * denoiser.schedule.T)), device=like.device)
         alpha_bar_t = denoiser.schedule.at(t, like=measurement.ybar)
