@@ -100,7 +100,7 @@ def test_settings_name_what_the_modules_name():
     [
         ({"wdith": 3}, "sets 'wdith', which is no setting; did you mean width?"),
         ({"lr": "1e-3"}, "sets lr to '1e-3', where a float is wanted"),
-        ({"steps": True}, "sets steps to True, where a int is wanted"),
+        ({"steps": True}, "sets steps to True, where an int is wanted"),
     ],
 )
 def test_a_configuration_with_a_slip_is_refused(values, match):

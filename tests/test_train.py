@@ -289,6 +289,28 @@ def test_a_run_killed_at_random_moments_ends_as_if_it_had_not_been(tmp_path):
     assert len(kills) == 3
 
 
+def test_a_run_killed_in_the_middle_of_writing_goes_on_from_the_checkpoint_before(files, tmp_path):
+    code = (
+        "import os, signal, sys; sys.path.insert(0, sys.argv[3]); import gsure; from running import QUICK\n"
+        "from gsure.run import checkpoint; save = checkpoint.save_file\n"
+        "def dying(tensors, path, metadata):\n"
+        "    save(tensors, path, metadata)\n"
+        "    if 'step-00000008' in str(path):\n"
+        "        os.truncate(path, os.path.getsize(path) // 2); os.kill(os.getpid(), signal.SIGKILL)\n"
+        "checkpoint.save_file = dying\n"
+        "gsure.train(sys.argv[1], sys.argv[2], QUICK)\n"
+    )
+    out = tmp_path / "run"
+    arguments = [str(files / "d.h5"), str(out), str(Path(__file__).parent)]
+    assert subprocess.run([sys.executable, "-c", code, *arguments], check=False).returncode == -signal.SIGKILL
+    assert list((out / "checkpoints").glob(".*.tmp"))
+    assert final(out).step == 4
+    gsure.train(files / "d.h5", out, resume=True)
+    gsure.train(files / "d.h5", tmp_path / "straight", QUICK)
+    assert same(out, tmp_path / "straight")
+    assert not list((out / "checkpoints").glob(".*.tmp"))
+
+
 def test_mixed_precision_trains_and_resumes_bit_for_bit(files, tmp_path):
     """In a process of its own, so that oneDNN can be kept from instructions that virtual machines announce but do not have."""
     code = (

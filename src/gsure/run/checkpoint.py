@@ -133,7 +133,9 @@ def prune(folder: Path, keep: int) -> None:
 
 
 def disown_after(folder: Path, step: int) -> None:
-    """Checkpoints after this step could not be read: they keep their content, but no longer count."""
+    """Checkpoints after this step could not be read: they keep their content, but no longer count. Half-written ones go."""
+    for begun in folder.glob(".*.tmp"):
+        begun.unlink()
     for later in steps_of(folder):
         if later > step:
             path_of(folder, later).rename(folder / f"damaged-{later:08d}")
