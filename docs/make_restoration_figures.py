@@ -21,7 +21,7 @@ CASES |= {
     "gaussian_lines, R = 8": FAMILIES["gaussian_lines"](R=8.0),
     "poisson_disc, R = 15": FAMILIES["poisson_disc"](R=15.0),
 }
-N = 32
+N = 16
 
 
 def restore_all(runs: Path, folder: Path) -> list[str]:
@@ -37,7 +37,7 @@ def restore_all(runs: Path, folder: Path) -> list[str]:
         decibels = {}
         for run in ("phantom32", "phantom32-oracle"):
             out = folder / f"{run}-{number}"
-            gsure.restore(runs / run, data, out, draws=8, steps=100, clean=clean, panels=4 if run == "phantom32" else 0)
+            gsure.restore(runs / run, data, out, draws=8, steps=50, clean=clean, panels=4 if run == "phantom32" else 0)
             for kind in ("baseline", "draw", "mean"):
                 decibels[run, kind] = psnr(gsure.Signals(out / kind)[:N], truth, is_complex=True)
         gap = decibels["phantom32-oracle", "mean"] - decibels["phantom32", "mean"]

@@ -43,6 +43,7 @@ class Settings:
     attention: tuple[int, ...] = _setting((), "unet: resolutions that have attention")
     depth: int = _setting(3, "mlp: hidden layers")
     dropout: float = _setting(0.1, "unet")
+    groups: int = _setting(32, "unet: groups of normalisation, at most; few in a narrow network")
 
     schedule: Literal["for_noise", "linear", "cosine"] = _setting(
         "for_noise", "for_noise: linear, entered where its noise reaches the data's"
@@ -94,6 +95,7 @@ class Settings:
             "bands",
             "validate_on",
             "T",
+            "groups",
         ):
             if getattr(self, name) < 1:
                 raise ValueError(f"{option(name)} must be at least 1, but is {getattr(self, name)}.")
