@@ -8,7 +8,7 @@ from gsure.denoiser import Denoiser
 from gsure.noise import generators, normal
 from gsure.picture import as_picture, coloured, draw_rows
 from gsure.run.examples import Examples
-from gsure.sampling import ddim
+from gsure.sampling import dpm
 
 STREAM = 2
 """Keeps the noise of pictures apart from that of training and validation."""
@@ -17,11 +17,11 @@ STREAM = 2
 def draw_samples(
     path: Path, denoiser: Denoiser, examples: Examples, step: int, rows: int = 4, columns: int = 8
 ) -> None:
-    """Samples by 25 steps of DDIM, from the same noise each time."""
+    """Samples by 25 steps of DPM-Solver++, from the same noise each time."""
     data, n = examples.measurements, rows * columns
     noise = generators(examples.settings.seed, STREAM, indices=range(n))
     steps = min(25, denoiser.schedule.T)
-    x = data.basis.to_signal(ddim(denoiser, (n, *data.shape), steps=steps, generator=noise)).cpu()
+    x = data.basis.to_signal(dpm(denoiser, (n, *data.shape), steps, "quadratic", generator=noise)).cpu()
     pictures = [as_picture(sample, data.header["complex"]) for sample in x]
     lines = [("", pictures[row * columns :][:columns]) for row in range(rows)]
     draw_rows(path, lines, f"samples after {step:,} steps ({steps} network calls each)")
