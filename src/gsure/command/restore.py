@@ -21,7 +21,7 @@ from gsure.restoration import ddrm
 from gsure.run.build import About
 from gsure.run.checkpoint import replacing
 from gsure.run.folder import Which, load_with_config
-from gsure.sampling import ddim, times
+from gsure.sampling import Spacing, ddim, times
 from gsure.store import Measurements, Signals, Writer, open, open_clean
 
 Method = Literal["ddrm", "moments"]
@@ -38,6 +38,7 @@ def restore(
     steps: int = 100,
     eta: float = 0.85,
     eta_b: float = 1.0,
+    spacing: Spacing = "quadratic",
     which: Which = "best",
     limit: int | None = None,
     clean: str | Path | None = None,
@@ -71,7 +72,16 @@ def restore(
         "step": step,
         "data": str(Path(measurements).resolve()),
     }
-    plan |= {"method": method, "draws": draws, "steps": steps, "eta": eta, "eta_b": eta_b, "batch": batch, "seed": seed}
+    plan |= {
+        "method": method,
+        "draws": draws,
+        "steps": steps,
+        "eta": eta,
+        "eta_b": eta_b,
+        "spacing": spacing,
+        "batch": batch,
+        "seed": seed,
+    }
     open_folder(folder, plan)
     header = {
         "source": plan,
@@ -92,7 +102,7 @@ def restore(
                     advance.say(
                         f"{empty} of the measurements {indices[0]}..{indices[-1]} have no kept entry: pure generation."
                     )
-                x = _draws(denoiser, measurement, indices, method, draws, steps, eta, eta_b, seed)
+                x = _draws(denoiser, measurement, indices, method, draws, steps, eta, eta_b, spacing, seed)
                 results = {"mean": x.mean(0), "std": x.std(0, correction=min(1, draws - 1)), "draw": x[0]}
                 results["baseline"] = denoiser.basis.to_signal(measurement.ybar)
                 for kind in KINDS:
@@ -117,15 +127,16 @@ def _draws(
     steps: int,
     eta: float,
     eta_b: float,
+    spacing: Spacing,
     seed: int,
 ) -> Tensor:
     """(draws, b, *n) signals. All draws of all measurements go through the network as one batch."""
     many = Measurement.cat([measurement] * draws).to(next(denoiser.parameters()).device)
     generator = [g for draw in range(draws) for g in generators(seed, draw, indices=indices)]
     if method == "ddrm":
-        xbar = ddrm(denoiser, many, steps, eta, eta_b, generator=generator)
+        xbar = ddrm(denoiser, many, steps, eta, eta_b, spacing, generator=generator)
     else:
-        xbar = ddim(Posterior(denoiser, many), many.shape, steps, eta, generator=generator)
+        xbar = ddim(Posterior(denoiser, many), many.shape, steps, eta, spacing, generator=generator)
     return denoiser.basis.to_signal(xbar).cpu().reshape(draws, len(indices), *xbar.shape[1:])
 
 
@@ -151,7 +162,7 @@ def _refuse(data: Measurements, about: About, denoiser: AnyDenoiser, steps: int)
             f"{data.path} has noise of std up to {data.max_std:.4g}, above the schedule's largest level, {loudest:.4g}: such "
             "an entry tells nothing; leave it out of the mask."
         )
-    times(denoiser.schedule, steps)
+    times(denoiser.schedule, steps)  # refuses what is impossible
 
 
 def _range(low: float, high: float) -> str:
