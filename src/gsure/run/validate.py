@@ -30,8 +30,9 @@ STREAM = 1
 def validate(denoiser: Denoiser, held_out: Examples, accelerator: Accelerator, batch: int) -> dict[str, Any]:
     """{"estimate": {"mean", "se"}, ..., "bands": [{"t", "estimate", "estimate_se", ...}]}; each process computes its share."""
     settings = held_out.settings
-    exact = Objective("exact", coverage=held_out.coverage, divergence=Divergence("finite-difference"))
-    plain = Objective("tweedie", coverage=1.0)
+    gamma = settings.gamma  # over t the error is weighted as in training, so that the best checkpoint is best for that
+    exact = Objective("exact", coverage=held_out.coverage, gamma=gamma, divergence=Divergence("finite-difference"))
+    plain = Objective("tweedie", coverage=1.0, gamma=gamma)
     edges = [round(denoiser.schedule.T * k / settings.bands) for k in range(settings.bands + 1)]
     n = min(len(held_out), settings.validate_on)
     positions = np.arange(n) * len(held_out) // n  # from all over the file, not its first volumes
