@@ -25,6 +25,9 @@ def test_predicting_eps_and_predicting_x_are_the_same_denoiser(generator):
     knows_x = Function(lambda x_t, t: Hartley().to_signal(xbar))
     torch.testing.assert_close(Denoiser(knows_eps, SCHEDULE, Hartley(), predicts="eps")(xbar_t, t), xbar)
     torch.testing.assert_close(Denoiser(knows_x, SCHEDULE, Hartley(), predicts="x")(xbar_t, t), xbar)
+    a = SCHEDULE.at(t, like=xbar_t)
+    v = Hartley().to_signal(a.sqrt() * eps - (1 - a).sqrt() * xbar)
+    torch.testing.assert_close(Denoiser(Function(lambda *_: v), SCHEDULE, Hartley(), predicts="v")(xbar_t, t), xbar)
 
 
 def test_only_a_denoiser_that_sees_the_mask_tells_it_to_the_network():
@@ -94,7 +97,7 @@ def test_mlps_take_signals_of_any_shape_and_masks(generator):
 @pytest.mark.parametrize(
     ("make", "message"),
     [
-        (lambda: Denoiser(mlp(2), SCHEDULE, Identity(), predicts="v"), "x, eps, not 'v'"),
+        (lambda: Denoiser(mlp(2), SCHEDULE, Identity(), predicts="y"), "x, eps, v, not 'y'"),
         (
             lambda: Denoiser(unet(**SMALL, mask_input="channels"), SCHEDULE, Fourier(), sees_mask=True),
             "mask_input='embedding'",

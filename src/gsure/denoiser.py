@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from gsure.basis import Basis
 from gsure.schedule import Schedule
 
-Predicts = Literal["x", "eps"]
+Predicts = Literal["x", "eps", "v"]
 
 
 class AnyDenoiser(nn.Module, ABC):
@@ -25,8 +25,12 @@ class AnyDenoiser(nn.Module, ABC):
 
 
 class Denoiser(AnyDenoiser):
-    """f = Vᵀ network(V x̄_t, t), or (x̄_t - √(1-ᾱ_t) ε̂)/√ᾱ_t with ε̂ = Vᵀ network(V x̄_t, t) for `predicts="eps"`.
+    """f = Vᵀ network(V x̄_t, t); or, with ε̂ or v̂ = Vᵀ network(V x̄_t, t), for `predicts="eps"` and `"v"`
 
+        f = (x̄_t - √(1-ᾱ_t) ε̂)/√ᾱ_t,    f = √ᾱ_t x̄_t - √(1-ᾱ_t) v̂    (Salimans and Ho, 2022).
+
+    Near t = 0, ε and v leave the details of x̄_t as they are; near T, x and v do not magnify errors. v has both, and is not
+    in the paper.
     The network works in signal space, on (b, *n) signals and integer times in 1..T. With `sees_mask=True` it is also
     told which entries of x̄_t carry signal, as network(x_t, t, mask); no condition then means that all do, P = I.
     """
@@ -59,7 +63,10 @@ class Denoiser(AnyDenoiser):
         if self.predicts == "x":
             return predicted
         alpha_bar_t = self.schedule.at(t, like=xbar_t)
-        return ((xbar_t - (1 - alpha_bar_t).sqrt().to(xbar_t) * predicted) / alpha_bar_t.sqrt().to(xbar_t)).to(xbar_t)
+        signal, noise = alpha_bar_t.sqrt().to(xbar_t), (1 - alpha_bar_t).sqrt().to(xbar_t)
+        if self.predicts == "eps":
+            return (xbar_t - noise * predicted) / signal
+        return signal * xbar_t - noise * predicted
 
 
 def _as_batch(mask: Tensor | None, xbar_t: Tensor) -> Tensor:

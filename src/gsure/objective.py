@@ -29,7 +29,7 @@ from gsure.measurement import Measurement
 from gsure.noise import Generators, forked, normal, seed_from, uniform
 
 Name = Literal["tweedie", "gsure-y", "gsure", "paper", "exact"]
-Gamma = Literal["one", "snr"]
+Gamma = Literal["one", "snr", "v"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -40,7 +40,7 @@ class Objective:
     loss tells the denoising error; being an unbiased estimate, that of a single batch may be negative.
 
     coverage    E[P], broadcastable against a batch of signals; 1 gives W = I
-    gamma       weight over time: "one", or "snr", ᾱ/(1-ᾱ), which turns an error in x into one in ε
+    gamma       weight over time: "one"; "snr", ᾱ/(1-ᾱ), which turns an error in x into one in ε; "v", 1/(1-ᾱ), into one in v
     hide        further corruption: this share of the kept units is hidden from the network but stays in the loss
     unit        block of mask entries that one corruption drops together, such as (4, 4); () takes them one by one
     floor       `tweedie` divides by max(1-ρ, floor)², and so damps entries in which measurement noise is nearly all the noise
@@ -139,7 +139,13 @@ class Objective:
         return gamma_t * ((weight * error).flatten(1).mean(1) + 2 * divergence / ybar[0].numel())
 
     def _gamma(self, alpha_bar_t: Tensor) -> Tensor:
-        return alpha_bar_t / (1 - alpha_bar_t) if self.gamma == "snr" else torch.ones_like(alpha_bar_t)
+        match self.gamma:
+            case "one":
+                return torch.ones_like(alpha_bar_t)
+            case "snr":
+                return alpha_bar_t / (1 - alpha_bar_t)
+            case "v":
+                return 1 / (1 - alpha_bar_t)
 
     def _terms(self, shown: Measurement, scored: Measurement, xbar_t: Tensor, alpha_bar_t: Tensor) -> "Terms":
         """Coefficients of the table above, in float64. Hidden entries show nothing: their ρ and Λ are 0, their target is ȳ."""

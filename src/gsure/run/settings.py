@@ -27,7 +27,9 @@ class Settings:
     objective: Literal["tweedie", "gsure-y", "gsure", "paper", "exact"] = _setting(
         "tweedie", "the loss, see docs/method.md"
     )
-    gamma: Literal["one", "snr"] = _setting("one", "weight over time of the error in x; snr makes it an error in ε")
+    gamma: Literal["one", "snr", "v"] = _setting(
+        "one", "weight over time of the error in x; snr makes it one in ε, v one in v"
+    )
     weighted: bool = _setting(True, "W = E[P]^(-1/2); no-weighted is W = I, as the paper's CelebA")
     hide: float = _setting(0.0, "hide this share of what was measured from the network, and keep it in the loss")
     divergence: Literal["double-backward", "finite-difference"] = _setting(
@@ -35,7 +37,7 @@ class Settings:
     )
     divergence_fraction: float = _setting(1.0, "on this share of each batch")
 
-    predicts: Literal["x", "eps"] = _setting("x", "what the network puts out")
+    predicts: Literal["x", "eps", "v"] = _setting("x", "what the network puts out")
     sees_mask: bool = _setting(False, "tell the network which entries were measured")
     network: Literal["unet", "mlp"] = _setting("unet", "unet for square images, mlp for anything")
     width: int = _setting(32, "channels at full resolution; hidden units of an mlp")
