@@ -322,7 +322,7 @@ def _restore_options(parser: ArgumentParser) -> None:
     )
     parser.add_argument("--steps", type=int, default=100, help="network calls for each draw")
     parser.add_argument("--eta", type=float, default=0.85, help="0 deterministic, 1 as random as possible")
-    parser.add_argument("--spacing", type=Literal["even", "quadratic", "logsnr"], default="quadratic", help="of times")
+    parser.add_argument("--spacing", type=Literal["even", "quadratic", "logsnr"], default="even", help="of times")
     parser.add_argument("--eta-b", type=float, default=1.0, help="ddrm: how firmly kept entries are held")
     parser.add_argument("--clean", type=str, help="the clean signals, to tell PSNRs and show errors")
     parser.add_argument("--limit", type=int, help="only the first so many")

@@ -38,7 +38,7 @@ def restore(
     steps: int = 100,
     eta: float = 0.85,
     eta_b: float = 1.0,
-    spacing: Spacing = "quadratic",
+    spacing: Spacing = "even",
     which: Which = "best",
     limit: int | None = None,
     clean: str | Path | None = None,
