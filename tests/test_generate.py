@@ -176,6 +176,25 @@ def test_restorations_do_not_depend_on_batch_and_go_on_where_they_stopped(files,
     assert len(gsure.Signals(tmp_path / "small" / "std")) == 12
 
 
+def test_more_measurements_may_be_restored_later(files, tmp_path):
+    options = {"steps": 3, "draws": 2, "panels": 0, "batch": 16}
+    gsure.restore(files / "run", files / "new.h5", tmp_path / "r", limit=3, **options)
+    first = values(tmp_path / "r" / "mean")
+    summary = gsure.restore(files / "run", files / "new.h5", tmp_path / "r", **options, clean=files / "nc.h5")
+    assert summary["restored"] == len(gsure.Signals(tmp_path / "r" / "mean")) == 12
+    torch.testing.assert_close(values(tmp_path / "r" / "mean")[:3], first, atol=1e-5, rtol=1e-4)
+
+
+def test_a_damaged_plan_or_a_file_in_the_way_is_named(files, tmp_path):
+    (tmp_path / "s").mkdir()
+    (tmp_path / "s" / "plan.json").write_text("{not json")
+    with pytest.raises(ValueError, match=r"plan\.json is damaged"):
+        gsure.sample(files / "run", tmp_path / "s", 2, steps=2)
+    (tmp_path / "file").write_text("")
+    with pytest.raises(ValueError, match="is not a folder of this command"):
+        gsure.sample(files / "run", tmp_path / "file", 2, steps=2)
+
+
 def test_one_draw_has_no_spread(files, tmp_path):
     gsure.restore(files / "run", files / "new.h5", tmp_path / "r", draws=1, steps=3, limit=2, panels=0)
     assert float(values(tmp_path / "r" / "std").abs().max()) == 0

@@ -183,6 +183,8 @@ def test_settings_that_do_not_fit_the_data(files, tmp_path, changed, match):
     ("changed", "match"),
     [
         ({"steps": 0}, "--steps must be at least 1"),
+        ({"width": 0}, "--width must be at least 1"),
+        ({"multipliers": ()}, "--multipliers are whole numbers of at least 1"),
         ({"lr": float("nan")}, "--lr must be a positive number"),
         ({"ema": 1.0}, r"--ema must lie in \[0, 1\)"),
         ({"clip": -1.0}, "--clip must be at least 0"),

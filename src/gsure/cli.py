@@ -67,7 +67,10 @@ class Command:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Exit code 0; 2 and one sentence for what the person at the keyboard can mend; 130 when interrupted."""
-    chosen = make_parser().parse_args(arguments)
+    try:
+        chosen = make_parser().parse_args(arguments)
+    except UnicodeDecodeError:
+        return _complain("", "the file given by --config is not a text: give YAML.", 2)
     name = chosen.subcommand
     try:
         COMMANDS[name].run(chosen[name])
@@ -87,7 +90,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def _complain(name: str, message: str, code: int) -> int:
     rank = os.environ.get("RANK")  # one of many processes: each says what is wrong where it runs
     where = f" (process {rank})" if rank else ""
-    sys.stderr.write(f"gsure {name}{where}: {message}\n")
+    sys.stderr.write(f"{f'gsure {name}'.rstrip()}{where}: {message}\n")
     return code
 
 

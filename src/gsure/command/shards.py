@@ -16,6 +16,7 @@ from typing import Any
 import torch
 
 from gsure.run.checkpoint import replacing
+from gsure.store import Signals
 
 PLAN = "plan.json"
 
@@ -39,7 +40,9 @@ class Pieces:
         return f"shard-{number:05d}.h5"
 
     def is_done(self, number: int, kinds: tuple[str, ...]) -> bool:
-        return all((self.folder / kind / self.name(number)).exists() for kind in kinds)
+        """Whether all its samples are there; a shorter piece is of a smaller number that was asked for before."""
+        paths = [self.folder / kind / self.name(number) for kind in kinds]
+        return all(path.exists() and len(Signals(path)) >= len(self.indices(number)) for path in paths)
 
     def mine(self) -> Iterator[int]:
         """The pieces of this process."""
@@ -56,13 +59,16 @@ def open_folder(folder: Path, plan: Mapping[str, Any]) -> None:
                 raise OSError(f"{folder} was not made by the first process within a minute.")
             time.sleep(0.1)
     if path.exists():
-        before = json.loads(path.read_text())
+        try:
+            before = dict(json.loads(path.read_text()))
+        except ValueError as error:
+            raise ValueError(f"{path} is damaged: choose another --out, or delete that folder.") from error
         if changes := [f"{key} was {before.get(key)}, now {plan[key]}" for key in plan if before.get(key) != plan[key]]:
             raise ValueError(
                 f"{folder} holds something else: {'; '.join(changes)}. Choose another --out, or leave that as it was to go on."
             )
         return
-    if folder.exists() and any(folder.iterdir()):
+    if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
         raise ValueError(f"{folder} exists and is not a folder of this command: choose another --out.")
     try:
         folder.mkdir(parents=True, exist_ok=True)

@@ -98,6 +98,8 @@ class Settings:
             "validate_on",
             "T",
             "groups",
+            "width",
+            "depth",
         ):
             if getattr(self, name) < 1:
                 raise ValueError(f"{option(name)} must be at least 1, but is {getattr(self, name)}.")
@@ -107,6 +109,10 @@ class Settings:
         for name in ("ema", "held_out", "dropout"):
             if not 0 <= getattr(self, name) < 1:
                 raise ValueError(f"{option(name)} must lie in [0, 1), but is {getattr(self, name)}.")
+        if not self.multipliers or min(self.multipliers) < 1:
+            raise ValueError(
+                f"--multipliers are whole numbers of at least 1, one a resolution, but are {self.multipliers}."
+            )
         if not 0 < self.lr < float("inf"):
             raise ValueError(f"--lr must be a positive number, but is {self.lr}.")
         if self.bands > self.T:
