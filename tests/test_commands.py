@@ -129,14 +129,14 @@ def test_inspect_says_what_is_in_a_file(here, capsys):
 
 
 def test_options_on_the_command_line_are_those_of_the_classes():
-    """They are written out in cli.py so that --help need not import torch."""
+    """They are written out in cli/data.py so that --help need not import torch."""
 
     def fields(classes):
         return {field.name for kind in classes for field in dataclasses.fields(kind) if field.init}
 
-    assert set(cli.FAMILIES) == set(FAMILIES)
-    assert set(cli.FAMILY_OPTIONS) == fields(FAMILIES.values())
-    assert set(cli.SOURCE_OPTIONS) == fields(KINDS.values()) - {"path", "skip_bad"}
+    assert set(cli.data.FAMILIES) == set(FAMILIES)
+    assert set(cli.data.FAMILY_OPTIONS) == fields(FAMILIES.values())
+    assert set(cli.data.SOURCE_OPTIONS) == fields(KINDS.values()) - {"path", "skip_bad"}
 
 
 def test_help_does_not_wait_for_torch():

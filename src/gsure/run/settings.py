@@ -46,6 +46,9 @@ class Settings:
     depth: int = _setting(3, "mlp: hidden layers")
     dropout: float = _setting(0.1, "unet")
     groups: int = _setting(32, "unet: groups of normalisation, at most; few in a narrow network")
+    patch: int = _setting(
+        1, "unet: takes patches of so many pixels squared as channels; wider networks in the same time"
+    )
 
     schedule: Literal["for_noise", "linear", "cosine"] = _setting(
         "for_noise", "for_noise: linear, entered where its noise reaches the data's"
@@ -98,6 +101,7 @@ class Settings:
             "validate_on",
             "T",
             "groups",
+            "patch",
             "width",
             "depth",
         ):

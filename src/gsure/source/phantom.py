@@ -13,7 +13,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from gsure.source.base import Sample, Source, in_pairs
+from gsure.source.base import Sample, Source, check_scale, in_pairs
 
 # Signal of scalp, marrow, fluid, gray and white matter, lesion, in weightings T1, T2, FLAIR and proton density.
 CONTRASTS = np.array(
@@ -28,7 +28,7 @@ CONTRASTS = np.array(
 
 @dataclass(frozen=True)
 class Phantom(Source):
-    """Slices of `size` x `size`, magnitude about 0..1, smooth phase.
+    """Slices of `size` x `size`, smooth phase, magnitude about 0..1 before it is divided by `scale`.
 
     >>> Phantom(size=32)[3].x.shape
     (2, 32, 32)
@@ -38,6 +38,7 @@ class Phantom(Source):
     size: int = 64
     n: int = 10_000
     seed: int = 0
+    scale: float = 1.0
     is_complex: bool = field(default=True, init=False, repr=False, compare=False)
     shape: tuple[int, int, int] = field(init=False, repr=False, compare=False)
 
@@ -47,6 +48,7 @@ class Phantom(Source):
                 f"A phantom needs size >= 8, n >= 1 and seed >= 0, but was given size = {self.size}, n = {self.n}, "
                 f"seed = {self.seed}."
             )
+        check_scale(self.scale)
         self._set(shape=(2, self.size, self.size))
 
     def __len__(self) -> int:
@@ -56,7 +58,8 @@ class Phantom(Source):
         rng = np.random.Generator(np.random.PCG64([self.seed, index]))
         fine = _magnitude(rng, 2 * self.size)
         magnitude = fine.reshape(self.size, 2, self.size, 2).mean((1, 3))
-        return Sample(in_pairs(magnitude * np.exp(1j * _phase(rng, self.size))), str(index), 1.0)
+        image = magnitude * np.exp(1j * _phase(rng, self.size))
+        return Sample(in_pairs(image / np.float32(self.scale)), str(index), self.scale)
 
     def _content(self) -> dict[str, Any]:
         return {"version": 1}
