@@ -65,6 +65,7 @@ def unet(
     dropout: float = 0.1,
     groups: int = 32,
     patch: int = 1,
+    layers: int = 2,
     mask_input: MaskInput = "none",
     mask_shape: Sequence[int] | None = None,
     seed: int = 0,
@@ -75,8 +76,9 @@ def unet(
     where masks live in signal space (the Identity basis); `"embedding"` tells it a spectral mask of shape `mask_shape`.
     `groups` of normalisation are at most so many; use few in narrow networks, where a group of one channel loses its level and
     the network may make spots to keep it. With `patch=2` it takes 2 x 2 pixels as channels, at half the resolution: wider in
-    the same time; `attention` then lists resolutions in patches. `seed` fixes the initial weights. fastMRI's network in the
-    paper, 113.67 M, is `unet(320, 2, multipliers=(1, 1, 2, 2, 4, 4), attention=(20,))`.
+    the same time; `attention` then lists resolutions in patches. `layers` are the residual blocks of each resolution. `seed`
+    fixes the initial weights. fastMRI's network in the paper, 113.67 M, is
+    `unet(320, 2, multipliers=(1, 1, 2, 2, 4, 4), attention=(20,))`.
     """
     from diffusers import UNet2DModel  # two seconds of import, paid only by those who build one
 
@@ -94,7 +96,7 @@ def unet(
             block_out_channels=[width * multiplier for multiplier in multipliers],
             down_block_types=["AttnDownBlock2D" if r in attention else "DownBlock2D" for r in resolutions],
             up_block_types=["AttnUpBlock2D" if r in attention else "UpBlock2D" for r in reversed(resolutions)],
-            layers_per_block=2,
+            layers_per_block=layers,
             dropout=dropout,
             class_embed_type="identity" if mask_input == "embedding" else None,
             norm_num_groups=math.gcd(groups, width),

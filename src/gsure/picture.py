@@ -76,3 +76,28 @@ def draw_panel(folder: Path, signals: Mapping[str, Tensor], is_complex: bool) ->
 def _strength(x: Tensor) -> Tensor:
     """(b, h, w): the root of the sum of squares over channels, of complex pairs and of colours alike."""
     return torch.linalg.vector_norm(x, dim=1)
+
+
+def draw_comparison(
+    path: Path, rows: Sequence[tuple[str, Mapping[str, Tensor], Mapping[str, Tensor]]], is_complex: bool
+) -> None:
+    """Rows of signals, shown as pictures, and of standard deviations, shown as maps that share one colour scale with all."""
+    from matplotlib.figure import Figure
+
+    spreads = [{name: _strength(x[None])[0] for name, x in stds.items()} for _, _, stds in rows]
+    largest = max(float(values.max()) for row in spreads for values in row.values())
+    columns = len(rows[0][1]) + len(rows[0][2])
+    figure = Figure(figsize=(1.8 * columns + 0.7, 1.9 * len(rows) + 0.3), layout="constrained")
+    grid = figure.subplots(len(rows), columns, squeeze=False)
+    for line, (name, signals, _), maps in zip(grid, rows, spreads, strict=True):
+        line[0].set_ylabel(name, fontsize=9)
+        for ax, x in zip(line, signals.values(), strict=False):
+            ax.imshow(as_picture(x, is_complex).numpy(), cmap="gray", vmin=0, vmax=1, interpolation="nearest")
+        for ax, values in zip(line[len(signals) :], maps.values(), strict=True):
+            image = ax.imshow(values.numpy(), cmap="magma", vmin=0, vmax=largest, interpolation="nearest")
+    for ax, name in zip(grid[0], [*rows[0][1], *rows[0][2]], strict=True):
+        ax.set_title(name, fontsize=9)
+    for ax in grid.flat:
+        ax.set(xticks=[], yticks=[])
+    figure.colorbar(image, ax=list(grid[:, -1]), shrink=0.85)
+    figure.savefig(path, dpi=130)

@@ -61,6 +61,8 @@ def restore(
     denoiser, config, step = load_with_config(run, which)
     denoiser.to(device())
     data = open(measurements, denoiser.basis)
+    if data.header["basis"] != config.about.basis:
+        data = open(measurements)
     n = len(data) if limit is None else min(limit, len(data))
     _refuse(data, config.about, denoiser, steps)
     signals = None if clean is None else open_clean(clean, data)
@@ -97,7 +99,7 @@ def restore(
         for number in pieces.mine():
             indices = pieces.indices(number)
             if not pieces.is_done(number, KINDS):
-                measurement = data[list(indices)]
+                measurement = _turned(data[list(indices)], data, denoiser)
                 if empty := int((measurement.mask.flatten(1).sum(1) == 0).sum()):
                     advance.say(
                         f"{empty} of the measurements {indices[0]}..{indices[-1]} have no kept entry: pure generation."
@@ -143,6 +145,8 @@ def _draws(
 def _refuse(data: Measurements, about: About, denoiser: AnyDenoiser, steps: int) -> None:
     mine = {"shape": about.shape, "basis": about.basis}
     theirs = {"shape": tuple(data.shape), "basis": data.header["basis"]}
+    if float(data.coverage.min()) == 1:
+        mine.pop("basis")  # noise on whole signals, which may be turned into another basis
     for what in mine:
         if mine[what] != theirs[what]:
             raise ValueError(
@@ -163,6 +167,20 @@ def _refuse(data: Measurements, about: About, denoiser: AnyDenoiser, steps: int)
             "an entry tells nothing; leave it out of the mask."
         )
     times(denoiser.schedule, steps)  # refuses what is impossible
+
+
+def _turned(measurement: Measurement, data: Measurements, denoiser: AnyDenoiser) -> Measurement:
+    """In the basis of the model: white noise on a whole signal is white noise in any."""
+    if type(data.basis) is type(denoiser.basis):
+        return measurement
+    white = measurement.std.flatten(1)
+    if not bool((measurement.mask == 1).all() and (white == white[:, :1]).all()):
+        raise ValueError(
+            f"{data.path} was measured in the basis {data.header['basis']}, the model works in {denoiser.basis}, and only whole "
+            "signals under white noise can be turned into another: make a file in the model's basis, or train another model."
+        )
+    ybar = denoiser.basis.to_spectral(data.basis.to_signal(measurement.ybar))
+    return Measurement._trusted(ybar, measurement.mask, measurement.std)
 
 
 def _range(low: float, high: float) -> str:

@@ -79,6 +79,7 @@ def make_network(settings: Settings, about: About, basis_is_signal: bool) -> nn.
         settings.dropout,
         settings.groups,
         settings.patch,
+        settings.layers,
         mask_input="embedding" if spectral else "channels" if settings.sees_mask else "none",
         mask_shape=about.mask_shape if spectral else None,
         seed=settings.seed,

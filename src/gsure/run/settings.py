@@ -46,6 +46,7 @@ class Settings:
     depth: int = _setting(3, "mlp: hidden layers")
     dropout: float = _setting(0.1, "unet")
     groups: int = _setting(32, "unet: groups of normalisation, at most; few in a narrow network")
+    layers: int = _setting(2, "unet: residual blocks at each resolution on the way down, one more on the way up")
     patch: int = _setting(
         1, "unet: takes patches of so many pixels squared as channels; wider networks in the same time"
     )
@@ -102,6 +103,7 @@ class Settings:
             "T",
             "groups",
             "patch",
+            "layers",
             "width",
             "depth",
         ):

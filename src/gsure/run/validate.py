@@ -6,7 +6,7 @@ clean signals are at hand, the true error of the very same outputs stands beside
 """
 
 import itertools
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
@@ -27,8 +27,17 @@ STREAM = 1
 
 
 @torch.no_grad()
-def validate(denoiser: Denoiser, held_out: Examples, accelerator: Accelerator, batch: int) -> dict[str, Any]:
-    """{"estimate": {"mean", "se"}, ..., "bands": [{"t", "estimate", "estimate_se", ...}]}; each process computes its share."""
+def validate(
+    denoiser: Denoiser,
+    held_out: Examples,
+    accelerator: Accelerator,
+    batch: int,
+    advance: Callable[[int], None] = lambda done: None,
+) -> dict[str, Any]:
+    """{"estimate": {"mean", "se"}, ..., "bands": [{"t", "estimate", "estimate_se", ...}]}; each process computes its share.
+
+    `advance` is told how many measurements have been denoised in a band.
+    """
     settings = held_out.settings
     gamma = settings.gamma  # over t the error is weighted as in training, so that the best checkpoint is best for that
     exact = Objective("exact", coverage=held_out.coverage, gamma=gamma, divergence=Divergence("finite-difference"))
@@ -45,6 +54,7 @@ def validate(denoiser: Denoiser, held_out: Examples, accelerator: Accelerator, b
                 at = (band, low, high)
                 for name, value in _errors(denoiser, held_out, positions[rows], exact, plain, at, accelerator.device):
                     values[name][rows, band] = value.double().cpu()
+                advance(len(rows))
     values = {name: accelerator.reduce(value.to(accelerator.device), "sum").cpu() for name, value in values.items()}
     _, groups = np.unique(np.array(held_out.measurements.groups())[positions], return_inverse=True)
     return _summary(values, edges, torch.from_numpy(groups))

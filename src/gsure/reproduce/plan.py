@@ -1,0 +1,53 @@
+"""An experiment as data: a YAML file with what the paper did, and what is done at each scale."""
+
+import difflib
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+import yaml
+
+FOLDER = Path(__file__).parent
+Scale = Literal["tiny", "small", "paper"]
+
+
+@dataclass(frozen=True)
+class Plan:
+    """`common` holds for all scales (the paper's numbers, what blocks change), `chosen` for this one."""
+
+    name: str
+    scale: Scale
+    title: str
+    makes: str
+    common: dict[str, Any]
+    chosen: dict[str, Any]
+
+    @property
+    def label(self) -> str:
+        return f"{self.name}-{self.scale}"
+
+
+def names() -> list[str]:
+    return sorted(path.stem for path in FOLDER.glob("*.yaml"))
+
+
+def read_plan(name: str, scale: Scale) -> Plan:
+    if name not in names():
+        near = difflib.get_close_matches(name, names(), n=1, cutoff=0.4)
+        hint = f"did you mean {near[0]}? " if near else ""
+        raise ValueError(f"There is no experiment {name!r}: {hint}There are {', '.join(names())}.")
+    values = _read(name)
+    scales, title, makes = (values.pop(key) for key in ("scales", "title", "makes"))
+    if scale not in scales:
+        raise ValueError(f"{name} has no scale {scale!r}; it has {', '.join(scales)}.")
+    return Plan(name, scale, title, makes, values, scales[scale])
+
+
+def _read(name: str) -> dict[str, Any]:
+    """Its key `base` names another experiment, from which it takes what it does not say itself, also within a scale."""
+    values = yaml.safe_load((FOLDER / f"{name}.yaml").read_text())
+    if (base := values.pop("base", None)) is None:
+        return values
+    below = _read(base)
+    scales = {scale: chosen | values.get("scales", {}).get(scale, {}) for scale, chosen in below["scales"].items()}
+    return below | values | {"scales": scales}

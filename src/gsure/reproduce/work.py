@@ -1,0 +1,107 @@
+"""The steps of an experiment, each kept in a folder that is named by what was asked for: asked again, nothing is computed.
+
+What can be interrupted goes on where it stopped, because each step is one of the commands, which all do.
+"""
+
+import dataclasses
+import hashlib
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from gsure.command.corrupt import corrupt
+from gsure.command.restore import restore
+from gsure.command.sample import sample
+from gsure.command.train import train
+from gsure.corruption import FAMILIES
+from gsure.run import checkpoint
+from gsure.run.folder import Run
+from gsure.run.settings import Settings, known, read_preset
+from gsure.source import Source, open_source
+
+
+@dataclass(frozen=True)
+class Measured:
+    """Simulated measurements, and the signals they were made of."""
+
+    data: Path
+    clean: Path
+
+
+@dataclass(frozen=True)
+class Work:
+    """Where everything is kept. `data` is the folder of the data set that an experiment needs, if it needs one."""
+
+    folder: Path
+    data: Path | None = None
+    progress: bool = False
+
+    def source(self, asked: Mapping[str, Any]) -> Source:
+        """`asked` names the source, with `{data}` for the user's folder, and its options."""
+        name = asked["source"]
+        if "{data}" in name:
+            if self.data is None:
+                raise ValueError(f"This needs the data set {asked['needs']}: give its folder by --data.")
+            name = name.replace("{data}", str(self.data))
+        return open_source(name, **asked.get("options", {}))
+
+    def measured(self, asked: Mapping[str, Any], corruption: Mapping[str, Any], sigma: float) -> Measured:
+        folder = self.folder / "data" / _name("data", {**asked, "corruption": dict(corruption), "sigma": sigma})
+        files = Measured(folder / "measurements.h5", folder / "clean.h5")
+        if not (files.data.exists() and files.clean.exists()):
+            options = {name: value for name, value in corruption.items() if name != "name"}
+            folder.mkdir(parents=True, exist_ok=True)
+            corrupt(
+                self.source(asked),
+                files.data,
+                FAMILIES[corruption["name"]](**options),
+                sigma,
+                clean=files.clean,
+                limit=asked.get("limit"),
+                seed=asked.get("seed", 0),
+                force=True,
+                progress=self.progress,
+            )
+        return files
+
+    def trained(self, files: Measured, preset: str, changes: Mapping[str, Any]) -> Path:
+        """A finished run. It is found again whatever else the preset may say one day about pictures or checkpoints."""
+        settings = Settings(**(read_preset(preset) | known(changes, "This experiment")))
+        fixed = {f.name: getattr(settings, f.name) for f in dataclasses.fields(Settings) if not f.metadata["free"]}
+        asked = {"data": files.data.parent.name, "steps": settings.steps} | fixed
+        run = Run(self.folder / "runs" / _name(f"{preset}-{settings.data_as}", asked))
+        if not run.exists() or _last_step(run) < settings.steps:
+            train(files.data, run.path, settings, clean=files.clean, resume=run.exists(), progress=self.progress)
+            if _last_step(run) < settings.steps:
+                raise KeyboardInterrupt
+        return run.path
+
+    def sampled(self, run: Path, n: int, **options: Any) -> Path:
+        out = self.folder_of_samples(run.name, **options)
+        sample(run, out, n, progress=self.progress, **options)
+        return out
+
+    def folder_of_samples(self, run: str, **options: Any) -> Path:
+        return self.folder / "samples" / _name(run, options)
+
+    def restored(self, run: Path, files: Measured, **options: Any) -> Path:
+        out = self.folder / "restored" / _name(run.name, {"data": files.data.parent.name} | options)
+        if not (out / "summary.json").exists():
+            restore(run, files.data, out, clean=files.clean, progress=self.progress, **options)
+        return out
+
+
+def _last_step(run: Run) -> int:
+    return max(checkpoint.steps_of(run.checkpoints), default=0)
+
+
+def _name(prefix: str, asked: Mapping[str, Any]) -> str:
+    return f"{prefix}-{digest(asked)}"
+
+
+def digest(asked: Mapping[str, Any]) -> str:
+    """Ten hexadecimal digits of its content."""
+    content = json.dumps(asked, sort_keys=True, default=list)
+    return hashlib.sha256(content.encode()).hexdigest()[:10]
