@@ -28,9 +28,15 @@ bench: setup
 	$(BIN)/python bench/kill.py
 
 demo: setup
-	$(BIN)/python examples/toy2d.py
+	$(BIN)/gsure demo digits
+	@echo 'Open demo/report.html in a browser.'
 
-reproduce: demo
+# SCALE=small DATA=folder-of-Fashion-MNIST for the tables of docs/results; every part is kept in work/ and never made twice.
+SCALE ?= tiny
+RESULTS ?= results
+reproduce: setup
+	for name in table1 table-colour mri-denoising mri-r4 mri-accelerations mri-masks uncertainty generalization independence analytic; do \
+	  $(BIN)/gsure reproduce $$name --scale $(SCALE) --out $(RESULTS) $(if $(DATA),--data $(DATA)) || exit 1; done
 
 clean:
 	rm -rf .venv build dist *.egg-info src/*.egg-info .pytest_cache .ruff_cache .mypy_cache

@@ -11,6 +11,8 @@ if TYPE_CHECKING:
     from gsure import corruption, source
     from gsure.basis import Basis, Cosine, Dense, Fourier, Hadamard, Hartley, Identity, check_basis
     from gsure.command.corrupt import corrupt
+    from gsure.command.diagnose import diagnose
+    from gsure.command.evaluate import evaluate_denoising, evaluate_restorations, evaluate_samples
     from gsure.command.inspect import inspect
     from gsure.command.measured import import_
     from gsure.command.restore import restore
@@ -38,6 +40,8 @@ __version__ = "0.1.0"
 _MODULES = {
     "basis": ["Basis", "Cosine", "Dense", "Fourier", "Hadamard", "Hartley", "Identity", "check_basis"],
     "command.corrupt": ["corrupt"],
+    "command.diagnose": ["diagnose"],
+    "command.evaluate": ["evaluate_denoising", "evaluate_restorations", "evaluate_samples"],
     "command.inspect": ["inspect"],
     "command.measured": ["import_"],
     "command.restore": ["restore"],

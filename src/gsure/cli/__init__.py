@@ -9,16 +9,26 @@ from jsonargparse import ArgumentParser
 
 from gsure import __version__
 from gsure.cli.data import CORRUPT, IMPORT, INSPECT
+from gsure.cli.demo import DEMO
+from gsure.cli.diagnose import DIAGNOSE
 from gsure.cli.draw import RESTORE, SAMPLE
+from gsure.cli.evaluate import EVALUATE
+from gsure.cli.report import REPORT
+from gsure.cli.reproduce import REPRODUCE
 from gsure.cli.train import TRAIN
 
 COMMANDS = {
+    "demo": DEMO,
     "corrupt": CORRUPT,
     "import": IMPORT,
     "train": TRAIN,
     "sample": SAMPLE,
     "restore": RESTORE,
+    "evaluate": EVALUATE,
+    "diagnose": DIAGNOSE,
     "inspect": INSPECT,
+    "report": REPORT,
+    "reproduce": REPRODUCE,
 }
 
 

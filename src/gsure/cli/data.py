@@ -24,7 +24,7 @@ SOURCE_OPTIONS: dict[str, tuple[Any, str]] = {
     "crop": (int | str, "images: centre crop to this side first; celeba: released or centre"),
     "gray": (bool, "images, celeba: mean of the colour channels"),
     "group": (Literal["file", "folder"], "images: what a group is"),
-    "split": (str, "celeba: train, valid, test; fastmri: train, val"),
+    "split": (str, "digits: train, test; celeba: train, valid, test; fastmri: train, val"),
     "partition": (str, "celeba: the split file, if it is elsewhere"),
     "slices": (tuple[int, int], "volumes: first and last slice, as [first,last]"),
     "axis": (int, "nifti, dicom: axis along which to slice"),

@@ -28,11 +28,17 @@ def _options(parser: ArgumentParser) -> None:
         default="small",
         help="tiny: minutes, to see it run; small: for two cores; paper: as published, for GPUs",
     )
-    parser.add_argument("--data", type=str, help="folder of the data set: Fashion-MNIST (small), CelebA or fastMRI (paper)")
+    parser.add_argument(
+        "--data", type=str, help="folder of the data set: Fashion-MNIST (small), CelebA or fastMRI (paper)"
+    )
     parser.add_argument("--out", type=str, default="results", help="folder of the page and of what was found, as JSON")
-    parser.add_argument("--work", type=str, default="work", help="folder of models and samples; they are never made twice")
+    parser.add_argument(
+        "--work", type=str, default="work", help="folder of models and samples; they are never made twice"
+    )
     parser.add_argument("--only", type=str, help="only cases with this in their name, such as 'gsure p=0.4'")
-    parser.add_argument("--draw", action="store_true", help="compute nothing; write the page from what was found before")
+    parser.add_argument(
+        "--draw", action="store_true", help="compute nothing; write the page from what was found before"
+    )
 
 
 def _reproduce(options: Namespace) -> None:

@@ -176,8 +176,8 @@ def _turned(measurement: Measurement, data: Measurements, denoiser: AnyDenoiser)
     white = measurement.std.flatten(1)
     if not bool((measurement.mask == 1).all() and (white == white[:, :1]).all()):
         raise ValueError(
-            f"{data.path} was measured in the basis {data.header['basis']}, the model works in {denoiser.basis}, and only whole "
-            "signals under white noise can be turned into another: make a file in the model's basis, or train another model."
+            f"{data.path} was measured in the basis {data.header['basis']}, the model works in {denoiser.basis}, and only "
+            "whole signals under white noise can be turned into another: make a file in that basis, or train another model."
         )
     ybar = denoiser.basis.to_spectral(data.basis.to_signal(measurement.ybar))
     return Measurement._trusted(ybar, measurement.mask, measurement.std)

@@ -1,1 +1,69 @@
-"""placeholder"""
+"""Figures of the method's assumptions: the two-dimensional example, and the independence of error and mask for a model."""
+
+import json
+import shutil
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from gsure.command.diagnose import diagnose
+from gsure.diagnosis import analytic_example
+from gsure.reproduce import samples
+from gsure.reproduce.plan import Plan
+from gsure.reproduce.results import Results
+from gsure.reproduce.work import Work, digest
+
+MODEL = samples.Case("gsure", 0.2, 0)
+"""The paper looks at the model of p = 0.2."""
+
+
+@dataclass(frozen=True)
+class Case:
+    makes: str
+
+    def __str__(self) -> str:
+        return self.makes
+
+
+def cases(plan: Plan) -> list[Case]:
+    return [Case(plan.makes)]
+
+
+def asked(plan: Plan, case: Case) -> dict[str, Any]:
+    if plan.makes == "analytic":
+        return {"makes": "analytic"}
+    return {"makes": "independence", "asked": digest(samples.asked(plan, MODEL))}
+
+
+def compute(plan: Plan, case: Case, work: Work) -> list[dict[str, Any]]:
+    """Numbers, and the figure's path in the folder of work."""
+    if plan.makes == "analytic":
+        folder = work.folder / "analytic"
+        return [{"numbers": analytic_example(folder), "figure": "analytic/analytic.png"}]
+    files, run = samples.train(plan, MODEL, work)
+    found = diagnose(run, clean=files.clean, force=True, progress=work.progress)
+    check = next(check for check in found["checks"] if check["name"] == "independence")
+    figure = run / "diagnosis" / check["figure"]
+    return [{**check, "figure": str(figure.relative_to(work.folder)), "run": run.name}]
+
+
+def write(plan: Plan, results: Results, work: Work, folder: Path) -> Path:
+    page = folder / f"{plan.label}.md"
+    text = [f"# {plan.title}, scale `{plan.scale}`", ""]
+    for row in results.of(asked(plan, Case(plan.makes))):
+        figure = work.folder / row["figure"]
+        if figure.exists():
+            shutil.copyfile(figure, folder / f"{plan.label}.png")
+        if "words" in row:
+            text += [f"**{row['verdict']}.** {row['words']}", ""]
+        text += [
+            f"![{plan.title}]({plan.label}.png)",
+            "",
+            "```json",
+            json.dumps(row["numbers"], indent=1)[:6000],
+            "```",
+            "",
+        ]
+    text.append(f"Made by `gsure reproduce {plan.name} --scale {plan.scale}`.")
+    page.write_text("\n".join(text) + "\n")
+    return page

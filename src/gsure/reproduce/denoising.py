@@ -52,7 +52,10 @@ def compute(plan: Plan, case: Case, work: Work) -> list[dict[str, Any]]:
             eps = normal(xbar.shape, generators(case.seed, t, indices=range(len(x))), xbar)
             xbar_t = alpha_bar_t**0.5 * xbar + (1 - alpha_bar_t) ** 0.5 * eps
             times = torch.full((len(x),), t)
-            out = {m: torch.cat([d(*part) for part in zip(xbar_t.split(64), times.split(64), strict=True)]) for m, d in denoisers.items()}
+            out = {
+                m: torch.cat([d(*part) for part in zip(xbar_t.split(64), times.split(64), strict=True)])
+                for m, d in denoisers.items()
+            }
             row: dict[str, Any] = {"t": t, "n": len(x)}
             for model, xbar_hat in out.items():
                 errors = (xbar_hat - xbar).square().flatten(1).mean(1).double()
@@ -72,7 +75,10 @@ def write(plan: Plan, results: Results, work: Work, folder: Path) -> Path:
         text += [*_table(found), ""]
         _draw(plan, found, folder / f"{plan.label}.png")
         n = next(iter(found.values()))[0]["n"]
-        text += [f"{n} fully sampled images that no model saw, the same noise for both models; ± is the standard error over images.", ""]
+        text += [
+            f"{n} fully sampled images that no model saw, the same noise for both; ± is the standard error over images.",
+            "",
+        ]
         text += [f"![{plan.title}]({plan.label}.png)", ""]
     text.append(f"Made by `gsure reproduce {plan.name} --scale {plan.scale}`.")
     page.write_text("\n".join(text) + "\n")
@@ -80,7 +86,10 @@ def write(plan: Plan, results: Results, work: Work, folder: Path) -> Path:
 
 
 def _table(found: dict[Case, list[dict[str, Any]]]) -> list[str]:
-    lines = ["| t | seed | oracle's error | from measurements | ratio | PSNR between their outputs (dB) |", "|---|---|---|---|---|---|"]
+    lines = [
+        "| t | seed | oracle's error | from measurements | ratio | PSNR between their outputs (dB) |",
+        "|---|---|---|---|---|---|",
+    ]
     for case, rows in found.items():
         lines += [
             f"| {row['t']} | {case.seed} | {row['oracle error']:.4g} ± {row['oracle se']:.2g} | {row['gsure error']:.4g} ± "

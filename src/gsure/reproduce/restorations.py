@@ -97,7 +97,7 @@ def write(plan: Plan, results: Results, work: Work, folder: Path) -> Path:
 def _table(plan: Plan, found: dict[Case, dict[str, Any]], metric: str) -> list[str]:
     unit = " (dB)" if metric == "PSNR" else ""
     lines = [
-        f"| {metric}{unit} | zero-filled | from measurements, one draw | mean of draws | oracle, mean of draws | oracle less ours |",
+        f"| {metric}{unit} | zero-filled | ours, one draw | ours, mean of draws | oracle, mean of draws | oracle less ours |",
         "|---|---|---|---|---|---|",
     ]
     for mask in dict.fromkeys(case.mask for case in found):
@@ -140,8 +140,12 @@ def _notes(plan: Plan, found: dict[Case, dict[str, Any]]) -> list[str]:
         inside = [r["within 2 std"] for case, r in found.items() if case.model == "gsure"]
         notes.append(
             f"{row['n']} images that no model saw; DDRM, {method['draws']} draws, {method['steps']} network calls each, "
-            f"seeds {', '.join(map(str, plan.chosen['seeds']))}. ± is the standard error over images; the last column is paired."
-            + (f" The truth lies within mean ± 2 std at {statistics.mean(inside):.0%} of the entries." if inside else "")
+            f"seeds {plan.chosen['seeds']}. ± is the standard error over images, paired in the last column."
+            + (
+                f" The truth lies within mean ± 2 std at {statistics.mean(inside):.0%} of the entries."
+                if inside
+                else ""
+            )
         )
     if missing:
         notes += ["", f"Not made yet: {'; '.join(missing)}."]

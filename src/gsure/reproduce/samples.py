@@ -15,7 +15,7 @@ from gsure.metrics import frechet
 from gsure.picture import as_picture, draw_rows
 from gsure.reproduce.plan import Plan
 from gsure.reproduce.results import Results
-from gsure.reproduce.work import Work, digest
+from gsure.reproduce.work import Measured, Work, digest
 from gsure.run.folder import Run
 from gsure.source import Source
 from gsure.store import Signals
@@ -37,9 +37,7 @@ class Case:
 
 
 def cases(plan: Plan) -> list[Case]:
-    return [
-        Case(runs["block"], p, seed) for runs in plan.chosen["runs"] for p in runs["p"] for seed in runs["seeds"]
-    ]
+    return [Case(runs["block"], p, seed) for runs in plan.chosen["runs"] for p in runs["p"] for seed in runs["seeds"]]
 
 
 def asked(plan: Plan, case: Case) -> dict[str, Any]:
@@ -49,14 +47,18 @@ def asked(plan: Plan, case: Case) -> dict[str, Any]:
     return {"block": case.block, "p": case.p, "seed": case.seed, "asked": digest(wanted)}
 
 
+def train(plan: Plan, case: Case, work: Work) -> tuple[Measured, Path]:
+    """The measurements of a case, and the run that learned from them."""
+    chosen, changes = plan.chosen, plan.common["blocks"][case.block]
+    preset = chosen["preset"] if isinstance(chosen["preset"], str) else chosen["preset"][case.p]
+    files = work.measured(chosen["images"], {**chosen["corruption"], "p": case.p}, plan.common["noise"][case.p])
+    return files, work.trained(files, preset, {**chosen["settings"], **changes, "seed": case.seed})
+
+
 def compute(plan: Plan, case: Case, work: Work) -> list[dict[str, Any]]:
     """Train and sample one model; a row for each number of network calls."""
-    chosen, sigma = plan.chosen, plan.common["noise"][case.p]
-    preset = chosen["preset"] if isinstance(chosen["preset"], str) else chosen["preset"][case.p]
-    files = work.measured(chosen["images"], {**chosen["corruption"], "p": case.p}, sigma)
-    run = work.trained(
-        files, preset, {**chosen["settings"], **plan.common["blocks"][case.block], "seed": case.seed}
-    )
+    chosen = plan.chosen
+    files, run = train(plan, case, work)
     reference = _signals(work.source(chosen["reference"]), work.progress)
     extract = open_features(chosen["features"], reference)
     target = extract(reference)
@@ -82,7 +84,7 @@ def _signals(source: Source, progress: bool) -> torch.Tensor:
 
 def _training(run: Path) -> dict[str, Any]:
     lines = Run(run).read_metrics()
-    last = next((line["validation"] for line in reversed(lines) if "validation" in line), {})
+    last: dict[str, Any] = next((line["validation"] for line in reversed(lines) if "validation" in line), {})
     rates = [line["steps_per_second"] for line in lines if "steps_per_second" in line]
     config = Run(run).config
     return {
@@ -121,13 +123,23 @@ def _values(found: Found, block: str, p: float, calls: int) -> list[float]:
 
 def _groups(found: Found) -> Iterator[tuple[str, float]]:
     """Blocks and p, the oracle first."""
-    yield from sorted({(case.block, case.p) for case in found}, key=lambda pair: (list(COLOURS).index(pair[0]), pair[1]))
+    yield from sorted(
+        {(case.block, case.p) for case in found}, key=lambda pair: (list(COLOURS).index(pair[0]), pair[1])
+    )
 
 
 def _table(plan: Plan, found: Found) -> list[str]:
     calls = plan.chosen["calls"]
     judged = 50 if 50 in calls else calls[-1]
-    head = ["trained", "p", "seeds", *(f"{c} calls" for c in calls), f"÷ oracle at {judged}", "gap closed", "paper: ÷ oracle"]
+    head = [
+        "trained",
+        "p",
+        "seeds",
+        *(f"{c} calls" for c in calls),
+        f"÷ oracle at {judged}",
+        "gap closed",
+        "paper: ÷ oracle",
+    ]
     lines = [f"| {' | '.join([*head, 'paper: gap closed'])} |", "|---" * (len(head) + 1) + "|"]
     oracle = [statistics.mean(v) for (b, p) in _groups(found) if b == "oracle" and (v := _values(found, b, p, judged))]
     for block, p in _groups(found):
@@ -139,7 +151,12 @@ def _table(plan: Plan, found: Found) -> list[str]:
             ratio = f"**{mean / oracle[0]:.2f}**"
             if naive and block != "naive":
                 closed = f"{(statistics.mean(naive) - mean) / (statistics.mean(naive) - oracle[0]):.3f}"
-        cells = [block, "0" if block == "oracle" else f"{p:g}", str(len(values[judged])), *map(_spread, values.values())]
+        cells = [
+            block,
+            "0" if block == "oracle" else f"{p:g}",
+            str(len(values[judged])),
+            *map(_spread, values.values()),
+        ]
         lines.append(f"| {' | '.join([*cells, ratio, closed, *_of_paper(plan, block, p)])} |")
     return lines
 
@@ -151,7 +168,10 @@ def _of_paper(plan: Plan, block: str, p: float) -> tuple[str, str]:
         return "", ""
     oracle, value = paper["oracle"][0][2], paper[block][p][2]
     naive = paper.get("naive", {}).get(p)
-    return f"{value / oracle:.2f}", f"{(naive[2] - value) / (naive[2] - oracle):.3f}" if naive and block == "gsure" else ""
+    return (
+        f"{value / oracle:.2f}",
+        f"{(naive[2] - value) / (naive[2] - oracle):.3f}" if naive and block == "gsure" else "",
+    )
 
 
 def _spread(values: list[float]) -> str:
@@ -164,11 +184,12 @@ def _notes(plan: Plan, found: Found) -> list[str]:
     rows = [row for rows in found.values() for row in rows]
     notes = []
     if rows:
+        row = rows[0]
         notes.append(
-            f"Fréchet distance in the features `{rows[0]['features']}`, of {rows[0]['n']:,} samples to {rows[0]['reference']:,} "
-            f"signals that no model saw; as many clean training signals have {rows[0]['floor']:.3g} (the floor). DDIM, η = 0, "
-            "even steps. ± is the standard deviation over seeds. Gap closed is (naive - this)/(naive - oracle), which "
-            "flatters; the ratio to the oracle is the headline."
+            f"Fréchet distance in the features `{row['features']}`, of {row['n']:,} samples to {row['reference']:,} signals "
+            f"that no model saw; as many clean training signals have {row['floor']:.3g} (the floor). DDIM, η = 0, even steps. "
+            "± is the standard deviation over seeds. Gap closed is (naive - this)/(naive - oracle), which flatters; the "
+            "ratio to the oracle is the headline."
         )
     if missing:
         notes += ["", f"Not made yet: {'; '.join(missing)}."]
@@ -194,7 +215,9 @@ def _draw_curves(plan: Plan, found: Found, path: Path) -> None:
                 capsize=2,
             )
         axes.axhline(next(iter(found.values()))[0]["floor"], color="black", linestyle=":", linewidth=0.8)
-        axes.set(title=f"p = {p:g}, noise {plan.common['noise'][p]:g}", xlabel="network calls", xscale="log", yscale="log")
+        axes.set(
+            title=f"p = {p:g}, noise {plan.common['noise'][p]:g}", xlabel="network calls", xscale="log", yscale="log"
+        )
         axes.set_xticks(plan.chosen["calls"], [str(c) for c in plan.chosen["calls"]])
         axes.minorticks_off()
         axes.spines[["top", "right"]].set_visible(False)

@@ -11,13 +11,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from gsure.command.corrupt import corrupt
+from gsure.command.chain import measure_once, train_once
 from gsure.command.restore import restore
 from gsure.command.sample import sample
-from gsure.command.train import train
-from gsure.corruption import FAMILIES
-from gsure.run import checkpoint
-from gsure.run.folder import Run
+from gsure.reproduce.tint import Tinted
 from gsure.run.settings import Settings, known, read_preset
 from gsure.source import Source, open_source
 
@@ -39,31 +36,28 @@ class Work:
     progress: bool = False
 
     def source(self, asked: Mapping[str, Any]) -> Source:
-        """`asked` names the source, with `{data}` for the user's folder, and its options."""
+        """`asked` names the source, with `{data}` for the user's folder, its options, and whether to tint it."""
         name = asked["source"]
         if "{data}" in name:
             if self.data is None:
                 raise ValueError(f"This needs the data set {asked['needs']}: give its folder by --data.")
             name = name.replace("{data}", str(self.data))
-        return open_source(name, **asked.get("options", {}))
+        source = open_source(name, **asked.get("options", {}))
+        return Tinted(source) if asked.get("tinted") else source
 
     def measured(self, asked: Mapping[str, Any], corruption: Mapping[str, Any], sigma: float) -> Measured:
         folder = self.folder / "data" / _name("data", {**asked, "corruption": dict(corruption), "sigma": sigma})
         files = Measured(folder / "measurements.h5", folder / "clean.h5")
-        if not (files.data.exists() and files.clean.exists()):
-            options = {name: value for name, value in corruption.items() if name != "name"}
-            folder.mkdir(parents=True, exist_ok=True)
-            corrupt(
-                self.source(asked),
-                files.data,
-                FAMILIES[corruption["name"]](**options),
-                sigma,
-                clean=files.clean,
-                limit=asked.get("limit"),
-                seed=asked.get("seed", 0),
-                force=True,
-                progress=self.progress,
-            )
+        measure_once(
+            self.source(asked),
+            files.data,
+            files.clean,
+            corruption,
+            sigma,
+            self.progress,
+            limit=asked.get("limit"),
+            seed=asked.get("seed", 0),
+        )
         return files
 
     def trained(self, files: Measured, preset: str, changes: Mapping[str, Any]) -> Path:
@@ -71,12 +65,9 @@ class Work:
         settings = Settings(**(read_preset(preset) | known(changes, "This experiment")))
         fixed = {f.name: getattr(settings, f.name) for f in dataclasses.fields(Settings) if not f.metadata["free"]}
         asked = {"data": files.data.parent.name, "steps": settings.steps} | fixed
-        run = Run(self.folder / "runs" / _name(f"{preset}-{settings.data_as}", asked))
-        if not run.exists() or _last_step(run) < settings.steps:
-            train(files.data, run.path, settings, clean=files.clean, resume=run.exists(), progress=self.progress)
-            if _last_step(run) < settings.steps:
-                raise KeyboardInterrupt
-        return run.path
+        run = self.folder / "runs" / _name(f"{preset}-{settings.data_as}", asked)
+        train_once(files.data, run, settings, files.clean, self.progress)
+        return run
 
     def sampled(self, run: Path, n: int, **options: Any) -> Path:
         out = self.folder_of_samples(run.name, **options)
@@ -91,10 +82,6 @@ class Work:
         if not (out / "summary.json").exists():
             restore(run, files.data, out, clean=files.clean, progress=self.progress, **options)
         return out
-
-
-def _last_step(run: Run) -> int:
-    return max(checkpoint.steps_of(run.checkpoints), default=0)
 
 
 def _name(prefix: str, asked: Mapping[str, Any]) -> str:

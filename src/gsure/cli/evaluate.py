@@ -1,0 +1,152 @@
+"""evaluate: how good are samples, restorations, and the denoiser itself."""
+
+import inspect
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, Literal
+
+from jsonargparse import ActionYesNo, ArgumentParser, Namespace
+
+from gsure.cli.base import Command, call, in_words, show
+
+# Of which evaluations an option is, so that one of another is refused and not ignored; a test compares it with the functions.
+OPTIONS = {
+    "reference": ("samples",),
+    "measurements": ("samples", "denoising"),
+    "clean": ("restorations", "denoising"),
+    "features": ("samples",),
+    "n": ("samples", "restorations", "denoising"),
+    "n_reference": ("samples",),
+    "held_out": ("samples",),
+    "whole": ("samples",),
+    "lpips": ("restorations",),
+    "bands": ("denoising",),
+    "which": ("denoising",),
+    "batch": ("denoising",),
+    "seed": ("samples", "denoising"),
+    "out": ("samples", "restorations", "denoising"),
+}
+
+
+def _evaluate_options(parser: ArgumentParser) -> None:
+    parser.add_argument("what", type=Literal["samples", "restorations", "denoising"], help="what to evaluate")
+    parser.add_argument("path", type=str, help="folder of gsure sample or gsure restore; for denoising, a run")
+    parser.add_argument("--reference", type=str, help="samples: a file of clean signals to compare with")
+    parser.add_argument(
+        "--measurements",
+        type=str,
+        help="samples: measurements to compare with instead; denoising: others than the run's",
+    )
+    parser.add_argument("--clean", type=str, help="restorations, denoising: the clean signals behind the measurements")
+    parser.add_argument(
+        "--features",
+        type=str,
+        help="samples: pca-K, digits, fashion16, inception, or a TorchScript file (default: pca-32)",
+    )
+    parser.add_argument("--n", type=int, help="how many to evaluate (default: all; denoising: 256)")
+    parser.add_argument("--n-reference", type=int, help="samples: how many of the reference (default: all)")
+    parser.add_argument(
+        "--held-out",
+        action=ActionYesNo(no_prefix="no-"),
+        default=None,
+        help="samples: only what the run did not train on (default: with its own measurements)",
+    )
+    parser.add_argument(
+        "--whole",
+        action=ActionYesNo(no_prefix="no-"),
+        default=None,
+        help="samples: against all of the reference, not a half",
+    )
+    parser.add_argument(
+        "--lpips", action=ActionYesNo(no_prefix="no-"), default=None, help="restorations: also the perceptual distance"
+    )
+    parser.add_argument("--bands", type=int, help="denoising: in so many bands of t (default: 20)")
+    parser.add_argument("--which", type=Literal["best", "last"] | int | None, help="denoising: checkpoint")
+    parser.add_argument("--batch", type=int, help="denoising: signals at once (default: 64)")
+    parser.add_argument("--seed", type=int, help="of halves, projections and noise (default: 0)")
+    parser.add_argument("--out", type=str, help="the JSON file to write; in the folder if not given")
+
+
+def _evaluate(options: Namespace) -> None:
+    from gsure.command.evaluate import evaluate_denoising, evaluate_restorations, evaluate_samples
+
+    functions: dict[str, Callable[..., dict[str, Any]]] = {
+        "samples": evaluate_samples,
+        "restorations": evaluate_restorations,
+        "denoising": evaluate_denoising,
+    }
+    given = {name: options[name] for name in OPTIONS if options[name] is not None}
+    if foreign := [name for name in given if options.what not in OPTIONS[name]]:
+        option = foreign[0].replace("_", "-")
+        raise ValueError(f"--{option} is an option of gsure evaluate {OPTIONS[foreign[0]][0]}, not of {options.what}.")
+    if options.what == "restorations" and options.clean is None:
+        raise ValueError("Restorations are compared with the clean signals: give --clean.")
+    (first, *_) = inspect.signature(functions[options.what]).parameters
+    record = call(functions[options.what], Namespace(json=options.json), **given, **{first: options.path})
+    if options.json:
+        show(record, as_json=True)
+        return
+    sys.stdout.write(f"{table(record)}\n")
+    sys.stderr.writelines(f"Note: {warning}\n" for warning in record["warnings"])
+
+
+def table(record: dict[str, Any]) -> str:
+    """Of what, against what, in which features; then a line for each metric, and for each band of t."""
+    about = _about(record) | {"seed": in_words(record["seed"]), "written": _shown(record["written"])}
+    lines = [f"{key:<12}  {value}" for key, value in about.items() if value is not None]
+    metrics = record["metrics"]
+    if record["kind"] == "restorations":
+        rows = [["", "mean of draws", "± se", "one draw", "baseline", "better"]]
+        for name in (name for name in metrics if "_of_" not in name):
+            others = [metrics.get(f"{name}_of_{kind}", {}).get("value") for kind in ("draw", "baseline")]
+            cells = map(_short, (metrics[name]["value"], metrics[name]["se"], *others))
+            rows.append([name, *cells, metrics[name]["better"]])
+    else:
+        rows = [["", "value", "± se", "floor", "better"]]
+        for name, metric in metrics.items():
+            rows.append([name, *map(_short, (metric["value"], metric["se"], metric["floor"])), metric["better"]])
+    lines += ["", *_aligned(rows)]
+    if "bands" in record:
+        names = [name for name in ("full", "estimate", "true") if name in metrics]
+        bands = [["t = {}..{}".format(*band["t"]), *(_short(band[name]) for name in names)] for band in record["bands"]]
+        lines += ["", *_aligned([["", *names], *bands])]
+    return "\n".join(lines)
+
+
+def _about(record: dict[str, Any]) -> dict[str, str | None]:
+    reference, features = record["reference"], record["features"]
+    where = _shown(reference["path"])
+    about: dict[str, str | None] = {record["kind"]: f"{record['n']:,} of {_shown(record['of'])}"}
+    match record["kind"]:
+        case "samples":
+            half = "" if reference["n"] == reference["of"] else f", half of its {reference['of']:,}"
+            about["against"] = f"{reference['n']:,} {reference['holds']} of {where}{half}"
+            about["features"] = f"{features['name']}, {features['dimension']:,} dimensions"
+            about["floor"] = record["floor"]
+        case "restorations":
+            about["against"] = where
+            about["mean over"] = None if record["volumes"] == record["n"] else f"{record['volumes']:,} volumes"
+        case "denoising":
+            about[record["kind"]] = f"{_shown(record['of'])}, at step {record['step']:,}"
+            about["on"] = f"{record['n']:,} of the {reference['of']:,} {reference['holds']} of {where}"
+            about["clean"] = None if reference["clean"] is None else _shown(reference["clean"])
+    return about
+
+
+def _shown(path: str) -> str:
+    """From here, if it lies below."""
+    resolved = Path(path).resolve()
+    return str(resolved.relative_to(Path.cwd())) if resolved.is_relative_to(Path.cwd()) else path
+
+
+def _short(value: float | None) -> str:
+    return "-" if value is None else f"{value:.4g}"
+
+
+def _aligned(rows: list[list[str]]) -> list[str]:
+    first, *widths = (max(map(len, column)) for column in zip(*rows, strict=True))
+    return [row[0].ljust(first) + "".join(f"  {c:>{w}}" for c, w in zip(row[1:], widths, strict=True)) for row in rows]
+
+
+EVALUATE = Command("measure how good samples, restorations or the denoiser are", _evaluate_options, _evaluate)

@@ -1,0 +1,37 @@
+"""Steps that others are built of: each does nothing if what it makes is there, and goes on if a part of it is."""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from gsure.command.corrupt import corrupt
+from gsure.command.train import train
+from gsure.corruption import FAMILIES
+from gsure.run import checkpoint
+from gsure.run.folder import Run
+from gsure.run.settings import Settings
+from gsure.source import Source
+
+
+def measure_once(
+    source: Source, data: Path, clean: Path, corruption: Mapping[str, Any], sigma: float, progress: bool, **options: Any
+) -> None:
+    """`corruption` has the name of a family and its options; other options are those of `corrupt`."""
+    if data.exists() and clean.exists():
+        return
+    data.parent.mkdir(parents=True, exist_ok=True)
+    family = FAMILIES[corruption["name"]](**{key: value for key, value in corruption.items() if key != "name"})
+    corrupt(source, data, family, sigma, clean=clean, force=True, progress=progress, **options)
+
+
+def train_once(data: Path, out: Path, settings: Settings, clean: Path, progress: bool) -> None:
+    """Until the last step. Training that is stopped by Ctrl-C saves and ends in peace: here that is an interrupt."""
+    run = Run(out)
+    if not run.exists() or _last_step(run) < settings.steps:
+        train(data, out, settings, clean=clean, resume=run.exists(), progress=progress)
+        if _last_step(run) < settings.steps:
+            raise KeyboardInterrupt
+
+
+def _last_step(run: Run) -> int:
+    return max(checkpoint.steps_of(run.checkpoints), default=0)

@@ -1,0 +1,101 @@
+"""Demo: from nothing to a page that shows what this is good for, on data that comes with the package.
+
+Signals are degraded; an oracle, a naive model and one that learns from the measurements alone are trained; they generate and
+restore; all is judged by signals that no model saw. Interrupted, it goes on where it was when it is called again.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, Literal, get_args
+
+from gsure.command.chain import measure_once, train_once
+from gsure.command.diagnose import diagnose
+from gsure.command.evaluate import evaluate_restorations, evaluate_samples
+from gsure.command.report import report
+from gsure.command.restore import restore
+from gsure.command.sample import sample
+from gsure.run.settings import Settings, known, read_preset
+from gsure.source import open_source
+
+Kind = Literal["digits", "mri"]
+FILES = ("train", "train-clean", "test", "test-clean")
+MODELS = {"oracle": "oracle", "naive": "naive", "gsure": "measured"}
+
+
+@dataclass(frozen=True)
+class Demo:
+    """What is measured, how, and how long models train."""
+
+    source: str
+    train_on: Mapping[str, Any]
+    test_on: Mapping[str, Any]
+    corruption: Mapping[str, Any]
+    sigma: float
+    preset: str
+    changes: Mapping[str, Any]
+    features: str
+    restored: int = 32
+
+
+DEMOS = {
+    "digits": Demo(
+        source="digits",
+        train_on={"split": "train"},
+        test_on={"split": "test"},
+        corruption={"name": "patches", "p": 0.4, "size": 2},
+        sigma=0.02,
+        preset="digits",
+        changes={"steps": 800, "checkpoint_every": 200, "picture_every": 800},
+        features="digits",
+    ),
+    "mri": Demo(
+        source="phantom",
+        train_on={"size": 32, "n": 5000, "scale": 0.25},
+        test_on={"size": 32, "n": 256, "scale": 0.25, "seed": 1},
+        corruption={"name": "lines", "R": 4.0},
+        sigma=0.04,
+        preset="phantom32",
+        changes={"steps": 700, "checkpoint_every": 350, "picture_every": 700},
+        features="pca-16",
+        restored=16,
+    ),
+}
+
+
+def demo(
+    kind: Kind = "digits", out: str | Path = "demo", *, n: int = 500, steps: int | None = None, progress: bool = False
+) -> dict[str, Any]:
+    """Make everything below `out` that is not there yet, and the page out/report.html.
+
+    n samples of each model are drawn and judged; `steps` of training may be changed, for a quick look or a better model.
+    """
+    if kind not in get_args(Kind):
+        raise ValueError(f"There are the demos {', '.join(get_args(Kind))}, not {kind!r}.")
+    chosen, folder = DEMOS[kind], Path(out)
+    if steps is not None:
+        chosen = replace(chosen, changes={**chosen.changes, "steps": steps})
+    runs, (data, clean, test, truth) = folder / "runs", (folder / "data" / f"{name}.h5" for name in FILES)
+    for options, file, signals in ((chosen.train_on, data, clean), (chosen.test_on, test, truth)):
+        source = open_source(chosen.source, **options)
+        measure_once(source, file, signals, chosen.corruption, chosen.sigma, progress)
+    for name, data_as in MODELS.items():
+        settings = Settings(**(read_preset(chosen.preset) | known({**chosen.changes, "data_as": data_as}, "The demo")))
+        train_once(data, runs / name, settings, clean, progress)
+    for name in MODELS:
+        sample(
+            runs / name,
+            folder / "samples" / name,
+            n,
+            sampler="dpm++",
+            steps=20,
+            spacing="quadratic",
+            progress=progress,
+        )
+        evaluate_samples(folder / "samples" / name, reference=truth, features=chosen.features, progress=progress)
+    for name in ("oracle", "gsure"):
+        place = folder / "restored" / name
+        restore(runs / name, test, place, steps=50, limit=chosen.restored, clean=truth, progress=progress)
+        evaluate_restorations(place, clean=truth)
+    diagnose(runs / "gsure", oracle=runs / "oracle", clean=clean, force=True, progress=progress)
+    return report(folder, force=True)

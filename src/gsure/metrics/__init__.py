@@ -1,0 +1,26 @@
+"""How far is one picture from another (`pictures`, `lpips`), and one set of pictures from another (`laws`)."""
+
+from gsure.metrics.laws import (
+    correlation_error,
+    frechet,
+    jackknife,
+    kid,
+    precision_and_recall,
+    sliced_wasserstein,
+)
+from gsure.metrics.lpips import LPIPS
+from gsure.metrics.pictures import magnitude, nmse, psnr, ssim
+
+__all__ = [
+    "LPIPS",
+    "correlation_error",
+    "frechet",
+    "jackknife",
+    "kid",
+    "magnitude",
+    "nmse",
+    "precision_and_recall",
+    "psnr",
+    "sliced_wasserstein",
+    "ssim",
+]

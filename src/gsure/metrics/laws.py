@@ -1,0 +1,126 @@
+"""How far is one set from another: distances of laws, each estimated from samples.
+
+All but KID are at least zero and never zero on finite samples: two sets of real signals are the floor to compare with.
+"""
+
+from collections.abc import Callable
+
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+
+BLOCKS = 10
+"""Of which standard errors are made."""
+
+
+class _Given(nn.Identity):
+    """Features that are at hand already, where torchmetrics wants a network."""
+
+    def __init__(self, num_features: int) -> None:
+        super().__init__()
+        self.num_features = num_features
+
+
+def frechet(x: Float[Tensor, "m d"], reference: Float[Tensor, "n d"]) -> float:
+    """Fréchet distance of two sets of features, each taken for a Gaussian: |μ-ν|² + tr(C + D - 2 (C D)^½).
+
+    >>> features = torch.randn(500, 3, generator=torch.Generator().manual_seed(0))
+    >>> round(frechet(features + torch.tensor([3.0, 0.0, 4.0]), features), 3)
+    25.0
+    """
+    from torchmetrics.image.fid import FrechetInceptionDistance  # takes seconds to import
+
+    distance = FrechetInceptionDistance(_Given(x.shape[1]), normalize=True)
+    distance.update(reference.double(), real=True)
+    distance.update(x.double(), real=False)
+    return float(distance.compute())
+
+
+def kid(x: Float[Tensor, "m d"], reference: Float[Tensor, "n d"], largest: int = 1000) -> float:
+    """Kernel distance (Bińkowski et al., 2018): squared MMD with the kernel (f·g/d + 1)³.
+
+    The mean over disjoint blocks of at most `largest`. It is unbiased: zero on average for equal laws, so it may be negative.
+    """
+    from torchmetrics.image.kid import poly_mmd
+
+    n = min(len(x), len(reference))
+    if n < 2:
+        raise ValueError(f"KID needs at least two samples of either kind, but was given {n}.")
+    size = n // -(-n // largest)
+    pairs = zip(x[:n].double().split(size), reference[:n].double().split(size), strict=True)
+    return float(torch.stack([poly_mmd(real, drawn) for drawn, real in pairs if len(real) == size]).mean())
+
+
+def sliced_wasserstein(
+    x: Float[Tensor, "m *n"], reference: Float[Tensor, "k *n"], generator: torch.Generator, slices: int = 256
+) -> float:
+    """Root mean square, over random directions, of the Wasserstein-2 distance of the two sets along them."""
+    n = min(len(x), len(reference))
+    x, reference = x[:n].flatten(1), reference[:n].flatten(1)
+    directions = torch.randn(x.shape[1], slices, generator=generator, dtype=x.dtype)
+    directions = directions / torch.linalg.vector_norm(directions, dim=0)
+    gaps = (x @ directions).sort(0).values - (reference @ directions).sort(0).values
+    return float(gaps.double().square().mean().sqrt())
+
+
+def correlation_error(x: Float[Tensor, "m *n"], reference: Float[Tensor, "k *n"]) -> float:
+    """Root mean square error of the correlations between entries: a mask-blind network makes them too weak.
+
+    Entries that are constant in the reference have none, and are left out.
+
+    >>> g = torch.Generator().manual_seed(0)
+    >>> y = torch.randn(20_000, 1, generator=g)
+    >>> two, alone = torch.cat([y, y], 1), torch.randn(20_000, 2, generator=g)
+    >>> round(correlation_error(alone, two), 1), round(correlation_error(two, two), 1)
+    (1.0, 0.0)
+    """
+    x, reference = x.flatten(1).double(), reference.flatten(1).double()
+    varies = reference.std(0) > 1e-6 * reference.std()
+    if int(varies.sum()) < 2:
+        raise ValueError("Correlations need at least two entries that vary in the reference.")
+    error = _correlations(x[:, varies]) - _correlations(reference[:, varies])
+    d = len(error)
+    return float((error.square().sum() / (d * (d - 1))).sqrt())
+
+
+def _correlations(x: Tensor) -> Tensor:
+    """A constant has no correlation with anything: 0; and 1 on the diagonal, which is then never an error."""
+    centred = x - x.mean(0)
+    norms = torch.linalg.vector_norm(centred, dim=0)
+    scaled = centred / torch.where(norms > 0, norms, 1.0)
+    return (scaled.mT @ scaled).fill_diagonal_(1.0)
+
+
+def precision_and_recall(
+    x: Float[Tensor, "m d"], reference: Float[Tensor, "n d"], neighbours: int = 3
+) -> tuple[float, float]:
+    """Share of x that lies where the reference is, and of the reference where x is (Kynkäänniemi et al., 2019).
+
+    Where a set is: within the distance of each of its points to its k-th nearest neighbour. Both sets count alike.
+    """
+    n = min(len(x), len(reference))
+    if n <= neighbours:
+        raise ValueError(f"Precision and recall need more than {neighbours} samples, but were given {n}.")
+    x, reference = x[:n].double(), reference[:n].double()
+    return _share_within(x, reference, neighbours), _share_within(reference, x, neighbours)
+
+
+def _share_within(points: Tensor, balls: Tensor, neighbours: int, at_once: int = 1024) -> float:
+    radii = [
+        torch.cdist(part, balls).kthvalue(neighbours + 1, 1).values for part in balls.split(at_once)
+    ]  # 0 to itself
+    radius = torch.cat(radii)
+    inside = [(torch.cdist(part, balls) <= radius).any(1) for part in points.split(at_once)]
+    return float(torch.cat(inside).double().mean())
+
+
+def jackknife(
+    distance: Callable[[Tensor, Tensor], float], x: Float[Tensor, "m *n"], reference: Float[Tensor, "k *n"]
+) -> float:
+    """Standard error of a distance, by leaving out a tenth of both sets at a time: it counts the chance in either."""
+
+    def without(block: int, values: Tensor) -> Tensor:
+        return values[torch.arange(len(values)) % BLOCKS != block]
+
+    values = [distance(without(block, x), without(block, reference)) for block in range(BLOCKS)]
+    return float(torch.tensor(values, dtype=torch.float64).var(correction=0).mul(BLOCKS - 1).sqrt())

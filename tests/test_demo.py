@@ -1,0 +1,43 @@
+"""The demo, at a size that takes seconds."""
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from gsure.cli import main
+from gsure.command import demo
+
+SMALL = {
+    "width": 8,
+    "groups": 4,
+    "batch": 8,
+    "warmup": 2,
+    "ema": 0.5,
+    "validate_on": 16,
+    "bands": 2,
+    "picture_every": 0,
+}
+
+
+@pytest.mark.parametrize("kind", ["digits", "mri"])
+def test_the_demo_makes_its_page_and_goes_on_where_it_was(kind, tmp_path, capsys, monkeypatch):
+    chosen = demo.DEMOS[kind]
+    small = {"steps": 4, "checkpoint_every": 4, **SMALL}
+    if kind == "mri":
+        options = {"size": 16, "scale": 0.25}
+        chosen = replace(chosen, train_on={**options, "n": 400}, test_on={**options, "n": 120, "seed": 1})
+        small |= {"attention": [4]}
+    monkeypatch.setitem(demo.DEMOS, kind, replace(chosen, changes=small, restored=2))
+    out = tmp_path / "demo"
+    arguments = ["demo", kind, "--out", str(out), "--n", "40", "--json"]
+    assert main(arguments) == 0, capsys.readouterr().err
+    told = json.loads(capsys.readouterr().out)
+    page = Path(told["page"]).read_text()
+    for word in ("oracle", "naive", "gsure train", "gsure restore"):
+        assert word in page
+    made = {path: path.stat().st_mtime_ns for path in out.rglob("*") if path.suffix in (".safetensors", ".h5")}
+    assert len(made) > 10
+    assert main(arguments) == 0
+    assert {path: path.stat().st_mtime_ns for path in made} == made, "a second call computes nothing again"
