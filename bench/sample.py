@@ -1,15 +1,21 @@
 """What sampling and restoring cost, and how few network calls do: needs trained runs.
 
-    python bench/sample.py RUN REFERENCE [--n 1000]
+    python bench/sample.py speed RUN
+    python bench/sample.py curves RUN REFERENCE FEATURES [--n 1000]
+    python bench/sample.py memory RUN MEASUREMENTS
 
-RUN is a run folder, REFERENCE the file of clean signals that its measurements were made of (gsure corrupt --clean). Prints
-the time of a sampler over bare network calls, that of draws over measurements, and the Fréchet distance against network
-calls for every sampler. Features are the first 32 principal components of the pixels of the reference; its own floor, one half
-against the other, is printed beside. Ratios are medians of alternating rounds; believe them on free cores only.
+RUN is a run folder, REFERENCE a file of clean signals that it did not learn from. `speed` prints the time of a sampler over
+bare network calls, and that of draws over measurements: medians of alternating rounds, to be believed on free cores only.
+`curves` prints the Fréchet distance against network calls for every sampler and spacing, and the reference's own floor, one
+half against the other. `memory` restores few and many measurements in processes of their own and compares their peaks.
 """
 
 import argparse
+import re
 import statistics
+import subprocess
+import sys
+import tempfile
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -21,10 +27,21 @@ from torch import Tensor
 import gsure
 from gsure.command.sample import make_sampler
 from gsure.denoiser import Denoiser
+from gsure.features import open_features
 from gsure.measurement import Measurement
 from gsure.metrics import frechet
+from gsure.run.folder import Run
 
 CALLS = {"ddim": (5, 10, 20, 50, 100), "ddpm": (20, 50, 100), "dpm++": (5, 10, 20), "unipc": (5, 10, 20)}
+SPACINGS = {"ddim": ("even", "quadratic"), "ddpm": ("even",)} | dict.fromkeys(
+    ("dpm++", "unipc"), ("even", "quadratic", "logsnr")
+)
+RESTORE = """
+import sys, gsure
+run, data, out, n = sys.argv[1:]
+gsure.restore(run, data, out, draws=1, steps=100, limit=int(n), panels=0)
+print(next(line for line in open("/proc/self/status") if line.startswith("VmHWM")))
+"""
 
 
 def alternate(one: Callable[[], object], other: Callable[[], object], rounds: int = 15) -> tuple[float, float, float]:
@@ -50,60 +67,81 @@ def overhead(denoiser: Denoiser, shape: tuple[int, ...]) -> None:
         for _ in range(steps):
             denoiser(x, t)
 
-    samplers = {name: make_sampler(name, steps, 0.0, None) for name in ("ddim", "dpm++", "unipc")}
-    for name, draw in samplers.items():
-        generator = gsure.generators(0, indices=range(batch))
-        middle, low, high = alternate(lambda draw=draw, g=generator: draw(denoiser, (batch, *shape), g), bare)
+    for name in ("ddim", "dpm++", "unipc"):
+        draw, generator = make_sampler(name, steps, 0.0, None), gsure.generators(0, indices=range(batch))
+
+        def sampling(draw=draw, generator=generator) -> None:
+            draw(denoiser, (batch, *shape), generator)
+
+        middle, low, high = alternate(sampling, bare)
         print(f"{name} over {steps} bare network calls: {middle:.3f} ({low:.3f} to {high:.3f}); wanted: below 1.03")
 
 
 def batching(denoiser: Denoiser, shape: tuple[int, ...]) -> None:
+    """Eight draws of one measurement against one draw of eight measurements, from the measurement on."""
     generator = gsure.generators(0, indices=range(8))
     one = Measurement._trusted(torch.zeros(1, *shape), torch.ones(1, *shape), torch.full((1, *shape), 0.1))
-    draws = lambda: gsure.ddrm(denoiser, Measurement.cat([one] * 8), 10, generator=generator)  # noqa: E731
-    many = Measurement.cat([one] * 8)
-    measurements = lambda: gsure.ddrm(denoiser, many, 10, generator=generator)  # noqa: E731
+    eight = Measurement._trusted(torch.zeros(8, *shape), torch.ones(8, *shape), torch.full((8, *shape), 0.1))
+
+    def draws() -> None:
+        gsure.ddrm(denoiser, Measurement.cat([one] * 8), 10, generator=generator)
+
+    def measurements() -> None:
+        gsure.ddrm(denoiser, eight, 10, generator=generator)
+
     middle, low, high = alternate(draws, measurements)
     print(f"8 draws of a measurement over 8 measurements: {middle:.3f} ({low:.3f} to {high:.3f}); wanted: about 1")
 
 
-def curves(denoiser: Denoiser, shape: tuple[int, ...], reference: Tensor, n: int) -> None:
-    flat = reference.flatten(1).double()
-    mean = flat.mean(0)
-    axes = torch.linalg.svd(flat - mean, full_matrices=False).Vh[:32]
-
-    def features(x: Tensor) -> Tensor:
-        return (x.flatten(1).double() - mean) @ axes.mT
-
-    target = features(reference)
+def curves(denoiser: Denoiser, reference: Tensor, features: str, n: int) -> None:
+    extract = open_features(features, reference)
+    target = extract(reference)
     halves = torch.randperm(len(target), generator=torch.Generator().manual_seed(0)).chunk(2)
-    print(f"Fréchet distance of {n} samples to {len(target)} signals, in 32 principal components of the pixels")
+    print(f"Fréchet distance of {n} samples to {len(target)} signals, in the features {features}")
     print(f"  floor, half against half: {frechet(target[halves[0]], target[halves[1]]):.3f}")
     for name, calls in CALLS.items():
-        line = []
-        for steps in calls:
-            draw = make_sampler(name, steps, 0.0, None)
-            parts = [
-                draw(denoiser, (len(part), *shape), gsure.generators(0, indices=part))
-                for part in np.array_split(np.arange(n), max(1, n // 128))
-            ]
-            line.append(f"{steps}: {frechet(features(denoiser.basis.to_signal(torch.cat(parts))), target):.3f}")
-        print(f"  {name:6} {'   '.join(line)}", flush=True)
+        for spacing in SPACINGS[name]:
+            line = []
+            for steps in calls:
+                draw = make_sampler(name, steps, 0.0, spacing)
+                parts = [
+                    draw(denoiser, (len(part), *reference.shape[1:]), gsure.generators(0, indices=part))
+                    for part in np.array_split(np.arange(n), max(1, n // 128))
+                ]
+                line.append(f"{steps}: {frechet(extract(denoiser.basis.to_signal(torch.cat(parts))), target):.3f}")
+            print(f"  {name:6} {spacing:10} {'   '.join(line)}", flush=True)
+
+
+def memory(run: Path, data: Path) -> None:
+    peaks = {}
+    with tempfile.TemporaryDirectory() as folder:
+        for n in (128, 1024):
+            command = [sys.executable, "-c", RESTORE, str(run), str(data), f"{folder}/{n}", str(n)]
+            printed = subprocess.run(command, check=True, capture_output=True, text=True).stdout
+            peaks[n] = int(re.search(r"VmHWM:\s+(\d+) kB", printed)[1]) / 1024
+    few, many = peaks
+    told = f"{few} restored: {peaks[few]:.0f} MB; {many}: {peaks[many]:.0f} MB"
+    print(f"peak memory, 100 steps: {told}; wanted: independent of N")
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("part", choices=("speed", "curves", "memory"))
     parser.add_argument("run", type=Path)
-    parser.add_argument("reference", type=Path)
+    parser.add_argument("data", type=Path, nargs="?")
+    parser.add_argument("features", nargs="?")
     parser.add_argument("--n", type=int, default=1000)
     options = parser.parse_args()
-    denoiser, signals = gsure.load(options.run), gsure.Signals(options.reference)
-    shape = tuple(signals.shape)
+    denoiser, shape = gsure.load(options.run), Run(options.run).config.about.shape
     print(f"{options.run}: shape {shape}, {torch.get_num_threads()} threads")
-    overhead(denoiser, shape)
-    batching(denoiser, shape)
-    reference = signals[np.arange(min(len(signals), 5000))]
-    curves(denoiser, shape, reference, options.n)
+    if options.part == "speed":
+        overhead(denoiser, shape)
+        batching(denoiser, shape)
+    elif options.part == "curves":
+        signals = gsure.Signals(options.data)
+        curves(denoiser, signals[np.arange(min(len(signals), 10_000))], options.features, options.n)
+    else:
+        memory(options.run, options.data)
 
 
 if __name__ == "__main__":

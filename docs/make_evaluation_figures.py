@@ -50,6 +50,7 @@ def draw(folder: Path) -> None:
                 )
         left.text(3.6 * g + 1, 1.02, title, transform=left.get_xaxis_transform(), ha="center", fontsize=9)
     left.axhline(1, color="black", linewidth=0.8, linestyle=":")
+    left.text(2.8, 1.03, "floor", ha="center", va="bottom", fontsize=8)
     left.set(yscale="log", ylabel="distance ÷ floor (± 2 se)")
     left.set_ylim(0.4, 60)
     left.set_xticks(ticks, labels, fontsize=8)

@@ -32,7 +32,9 @@ def main() -> None:
     both.paste(shots[0], (0, 0))
     both.paste(shots[1], (shots[0].width + GAP, 0))
     out.parent.mkdir(parents=True, exist_ok=True)
-    both.resize((both.width * 3 // 4, both.height * 3 // 4), Image.Resampling.LANCZOS).quantize(128).save(out, optimize=True)
+    both.resize((both.width * 3 // 4, both.height * 3 // 4), Image.Resampling.LANCZOS).quantize(
+        255, Image.Quantize.MAXCOVERAGE
+    ).save(out, optimize=True)
 
 
 if __name__ == "__main__":

@@ -43,7 +43,8 @@ LAYERS: dict[str, set[str]] = {
         *("basis", "corruption", "denoiser", "diagnosis", "features", "hdf5", "measurement", "metrics", "noise"),
         *("picture", "posterior", "report", "restoration", "run", "sampling", "source", "store"),
     },
-    "cli": {"basis", "command", "corruption", "run", "source", "__version__"},
+    "reproduce": {"command", "diagnosis", "features", "metrics", "noise", "picture", "run", "source", "store"},
+    "cli": {"basis", "command", "corruption", "reproduce", "run", "source", "__version__"},
     "__main__": {"cli"},
 }
 

@@ -17,6 +17,7 @@ from gsure.features import open_features
 from gsure.metrics import (
     LPIPS,
     correlation_error,
+    correlation_strength,
     frechet,
     jackknife,
     kid,
@@ -169,6 +170,8 @@ def test_correlation_error_sees_correlations_that_are_too_weak(generator):
     error = correlation_error(weak, strong)
     assert abs(error - 0.13) < 5 * jackknife(correlation_error, weak, strong)
     assert correlation_error(pairs(0.90), strong) < 0.02
+    assert correlation_strength(weak, strong) == pytest.approx(0.77 / 0.90, rel=0.02)
+    assert correlation_strength(pairs(0.90), strong) == pytest.approx(1, rel=0.02)
     constant = torch.cat([strong, torch.ones(len(strong), 1)], 1)
     assert correlation_error(torch.cat([weak, weak[:, :1]], 1), constant) == pytest.approx(error)
     with pytest.raises(ValueError, match="at least two entries that vary"):

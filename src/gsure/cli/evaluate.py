@@ -107,6 +107,12 @@ def table(record: dict[str, Any]) -> str:
         for name, metric in metrics.items():
             rows.append([name, *map(_short, (metric["value"], metric["se"], metric["floor"])), metric["better"]])
     lines += ["", *_aligned(rows)]
+    if "correlation" in metrics:
+        strong, real = (metrics["correlation"][key] for key in ("strength", "strength_of_floor"))
+        lines += [
+            "",
+            f"Correlations between pixels are {strong:.2f} times those of the reference (real ones: {real:.2f}).",
+        ]
     if "bands" in record:
         names = [name for name in ("full", "estimate", "true") if name in metrics]
         bands = [["t = {}..{}".format(*band["t"]), *(_short(band[name]) for name in names)] for band in record["bands"]]

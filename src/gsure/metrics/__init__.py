@@ -2,6 +2,7 @@
 
 from gsure.metrics.laws import (
     correlation_error,
+    correlation_strength,
     frechet,
     jackknife,
     kid,
@@ -14,6 +15,7 @@ from gsure.metrics.pictures import magnitude, nmse, psnr, ssim
 __all__ = [
     "LPIPS",
     "correlation_error",
+    "correlation_strength",
     "frechet",
     "jackknife",
     "kid",

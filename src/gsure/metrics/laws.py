@@ -64,9 +64,9 @@ def sliced_wasserstein(
 
 
 def correlation_error(x: Float[Tensor, "m *n"], reference: Float[Tensor, "k *n"]) -> float:
-    """Root mean square error of the correlations between entries: a mask-blind network makes them too weak.
+    """Root mean square error of the correlations between entries; those constant in the reference have none, and are left out.
 
-    Entries that are constant in the reference have none, and are left out.
+    A mask-blind network makes correlations too weak: `correlation_strength` tells the direction of the error.
 
     >>> g = torch.Generator().manual_seed(0)
     >>> y = torch.randn(20_000, 1, generator=g)
@@ -74,21 +74,32 @@ def correlation_error(x: Float[Tensor, "m *n"], reference: Float[Tensor, "k *n"]
     >>> round(correlation_error(alone, two), 1), round(correlation_error(two, two), 1)
     (1.0, 0.0)
     """
+    mine, real = _off_diagonal(x, reference)
+    return float((mine - real).square().mean().sqrt())
+
+
+def correlation_strength(x: Float[Tensor, "m *n"], reference: Float[Tensor, "k *n"]) -> float:
+    """By which factor correlations are those of the reference, in the least squares: below 1 they are too weak."""
+    mine, real = _off_diagonal(x, reference)
+    return float((mine * real).sum() / real.square().sum())
+
+
+def _off_diagonal(x: Tensor, reference: Tensor) -> tuple[Tensor, Tensor]:
     x, reference = x.flatten(1).double(), reference.flatten(1).double()
     varies = reference.std(0) > 1e-6 * reference.std()
     if int(varies.sum()) < 2:
         raise ValueError("Correlations need at least two entries that vary in the reference.")
-    error = _correlations(x[:, varies]) - _correlations(reference[:, varies])
-    d = len(error)
-    return float((error.square().sum() / (d * (d - 1))).sqrt())
+    pairs = torch.triu_indices(int(varies.sum()), int(varies.sum()), offset=1)
+    mine, real = (_correlations(values[:, varies])[pairs[0], pairs[1]] for values in (x, reference))
+    return mine, real
 
 
 def _correlations(x: Tensor) -> Tensor:
-    """A constant has no correlation with anything: 0; and 1 on the diagonal, which is then never an error."""
+    """A constant has no correlation with anything: 0."""
     centred = x - x.mean(0)
     norms = torch.linalg.vector_norm(centred, dim=0)
     scaled = centred / torch.where(norms > 0, norms, 1.0)
-    return (scaled.mT @ scaled).fill_diagonal_(1.0)
+    return scaled.mT @ scaled
 
 
 def precision_and_recall(

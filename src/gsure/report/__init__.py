@@ -81,17 +81,27 @@ def _missing_words(run: Trained, share: float | None) -> str:
 
 
 def _verdict(facts: Facts) -> str:
-    """The headline in a sentence: against the oracle, and against doing nothing about it."""
+    """The headline in two sentences: against the oracle, and against doing nothing about it."""
     run = facts.main
     oracle, naive = (facts.comparable(run, role) for role in ("oracle", "naive"))
-    errors = evaluated.errors(facts)
-    if run.role != "measured" or oracle is None or not {run.path, oracle.path} <= errors.keys():
+    if run.role != "measured" or oracle is None:
         return ""
-    one, best = words.thing(run.config.about), errors[oracle.path]
-    verdict = f"On complete {one}s, its denoising error is {_beside(errors[run.path], best)} the oracle's"
-    if naive is not None and naive.path in errors:
-        verdict += f"; that of naive training is {_beside(errors[naive.path], best)}"
-    return f"{verdict}."
+    one, sentences = words.thing(run.config.about), []
+    errors, distances = evaluated.errors(facts), evaluated.distances(facts)
+    if {run.path, oracle.path} <= errors.keys():
+        told = (
+            f"On complete {one}s, its denoising error is {_beside(errors[run.path], errors[oracle.path])} the oracle's"
+        )
+        if naive is not None and naive.path in errors:
+            told += f"; that of naive training is {_beside(errors[naive.path], errors[oracle.path])}"
+        sentences.append(f"{told}.")
+    if {run.path, oracle.path} <= distances.keys() and distances[oracle.path] > 0:
+        ratio = {path: f"{value / distances[oracle.path]:.3g} times" for path, value in distances.items()}
+        told = f"The Fréchet distance of its samples from real ones is {ratio[run.path]} the oracle's"
+        if naive is not None and naive.path in ratio:
+            told += f"; that of naive training is {ratio[naive.path]}"
+        sentences.append(f"{told}.")
+    return " ".join(sentences)
 
 
 def _beside(value: float, best: float) -> str:

@@ -77,6 +77,15 @@ def errors(facts: Facts) -> dict[Path, float]:
     return {run.path: result["full"]["mean"] for run, result in last if "full" in result}
 
 
+def distances(facts: Facts) -> dict[Path, float]:
+    """The Fréchet distance of each run's samples from real ones, all evaluated in the same way, the first that there is."""
+    for group in _groups(facts):
+        if _kind(group) == "samples" and facts.main in [e.run for e in group]:
+            found = [(e.run, e.values["metrics"].get("frechet")) for e in group]
+            return {run.path: float(metric["value"]) for run, metric in found if run is not None and metric is not None}
+    return {}
+
+
 def _is_judged(facts: Facts) -> bool:
     """Whether `gsure evaluate denoising` has judged every run: that is better than what training logged."""
     judged = [evaluation.run for evaluation in facts.evaluations if evaluation.values.get("kind") == "denoising"]

@@ -62,8 +62,11 @@ def missing(facts: Facts) -> list[Step]:
         known = ["--reference", facts.shown(data.clean)] if data.clean else ["--measurements", file]
         where = ["samples", facts.shown(drawn[0].path), *known]
         steps.append(Step("the samples were not evaluated", shlex.join(["gsure", "evaluate", *where])))
-    if main not in [diagnosis.run for diagnosis in facts.diagnoses]:
-        steps.append(Step("the assumptions were not checked", shlex.join(["gsure", "diagnose", name])))
+    if main.role != "oracle" and main not in [diagnosis.run for diagnosis in facts.diagnoses]:
+        oracle = facts.comparable(main, "oracle")
+        more = ["--clean", facts.shown(data.clean)] if data.clean else []
+        more += ["--oracle", facts.shown(oracle.path)] if data.clean and oracle is not None and oracle != main else []
+        steps.append(Step("the assumptions were not checked", shlex.join(["gsure", "diagnose", name, *more])))
     return steps
 
 

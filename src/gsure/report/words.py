@@ -1,6 +1,7 @@
 """Facts in plain words, for a reader who has not read the paper."""
 
 import math
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -71,6 +72,18 @@ def count(n: int) -> str:
     """
     small = ("no", "one", "two", "three", "four", "five", "six")
     return small[n] if n < len(small) else number(n)
+
+
+def tally(checks: Sequence[Mapping[str, Any]]) -> str:
+    """
+    >>> tally([{"state": "holds"}, {"state": "holds"}, {"state": "doubtful"}])
+    'Of three checks, two hold and one is doubtful.'
+    """
+    told = {"holds": ("holds", "hold"), "doubtful": ("is doubtful", "are doubtful"), "broken": ("fails", "fail")}
+    told["unknown"] = ("was not made", "were not made")
+    found = [(sum(check["state"] == state for check in checks), forms) for state, forms in told.items()]
+    parts = [f"{count(n)} {one if n == 1 else many}" for n, (one, many) in found if n]
+    return f"Of {count(len(checks))} checks, {' and '.join(filter(None, [', '.join(parts[:-1]), *parts[-1:]]))}."
 
 
 def is_picture(shape: tuple[int, ...]) -> bool:

@@ -24,7 +24,15 @@ from gsure.command.evaluate.record import (
 )
 from gsure.command.evaluate.reference import Reference, features_of, features_of_reference, pixels_of
 from gsure.features import Features, open_features
-from gsure.metrics import correlation_error, frechet, jackknife, kid, precision_and_recall, sliced_wasserstein
+from gsure.metrics import (
+    correlation_error,
+    correlation_strength,
+    frechet,
+    jackknife,
+    kid,
+    precision_and_recall,
+    sliced_wasserstein,
+)
 from gsure.noise import generators
 from gsure.run.folder import Config
 from gsure.store import Signals, open
@@ -65,15 +73,9 @@ def evaluate_samples(
     _refuse(samples, real, n, n_reference)
 
     real, first, second = _choose(real, n_reference, torch.Generator().manual_seed(seed))
-    used = len(samples) if n is None else n
-    matched = min(used, len(first))
-    if matched < used and not whole:
-        warnings.append(f"Only {matched:,} of the {used:,} samples were used: half of the reference has no more.")
-        used = matched
-    fitted_to = real.read(second[: _most(real)]) if features.startswith("pca-") else None
-    extractor = open_features(features, fitted_to)
+    used, matched = _count(len(samples) if n is None else n, len(first), whole, warnings)
+    extractor = open_features(features, real.read(second[: _most(real)]) if features.startswith("pca-") else None)
     _check_numbers(min(matched, len(second)), extractor.num_features, warnings)
-
     drawn, everything = _sides(extractor, samples, real, first, used, seed, progress)
     half, other = everything.take(first[:matched]), everything.take(second)
     floor = f"{matched:,} of one half of the reference against the {len(second):,} of the other"
@@ -133,6 +135,8 @@ def measure(samples: Side, reference: Side, half: Side, other: Side, seed: int) 
         x, y, z, w = (getattr(side, of) for side in (samples, reference, half, other))
         se = None if name == "frechet" and x.shape[1] > SLOW else jackknife(distance, x, y)
         table[name] = {"value": distance(x, y), "floor": distance(z, w), "se": se, "better": "lower"}
+    table["correlation"]["strength"] = correlation_strength(samples.pixels, reference.pixels)
+    table["correlation"]["strength_of_floor"] = correlation_strength(half.pixels, other.pixels)
     values = precision_and_recall(samples.features, reference.features)
     floors = precision_and_recall(half.features, other.features)
     n = min(len(samples.features), len(reference.features))
@@ -187,6 +191,14 @@ def _refuse(samples: Signals, real: Reference, n: int | None, n_reference: int |
         raise ValueError(
             f"--n {n:,} samples are asked for, but there are {len(samples):,}: draw more, or ask for fewer."
         )
+
+
+def _count(n: int, half: int, whole: bool, warnings: list[str]) -> tuple[int, int]:
+    """How many samples are used, and how many real signals stand for them in the floor."""
+    if n <= half or whole:
+        return n, min(n, half)
+    warnings.append(f"Only {half:,} of the {n:,} samples were used: half of the reference has no more.")
+    return half, half
 
 
 def _most(real: Reference) -> int:
