@@ -310,12 +310,12 @@ def test_large_pictures_make_no_large_page(tmp_path):
 
 
 def test_a_figure_of_another_command_is_made_small_and_keeps_its_looks():
-    noise = np.random.default_rng(0).integers(0, 255, (900, 1600, 3), np.uint8)
+    noise = np.random.default_rng(0).integers(0, 255, (450, 1600, 3), np.uint8)
     buffer = io.BytesIO()
     Image.fromarray(noise).save(buffer, "PNG")
     shown = pictures.figure(buffer.getvalue(), "noise")
     assert len(shown.address) < len(buffer.getvalue()) / 3
-    assert (shown.width, shown.height) == (1100, 619)
+    assert (shown.width, shown.height) == (1100, 309)
 
 
 # Bad input

@@ -96,7 +96,7 @@ def figure(content: bytes, alt: str, widest: int = 1100, most: int = 120_000) ->
         flat.paste(image.convert("RGBA"), mask=image.convert("RGBA").getchannel("A"))
     if flat.width > widest:
         flat = flat.resize((widest, max(1, round(flat.height * widest / flat.width))), Image.Resampling.LANCZOS)
-    return _encode(flat.quantize(255, Image.Quantize.MAXCOVERAGE), alt, flat.height)
+    return _encode(flat.quantize(255, Image.Quantize.FASTOCTREE), alt, flat.height)
 
 
 def _tile(picture: Tensor, in_colour: bool) -> np.ndarray:

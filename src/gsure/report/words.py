@@ -47,7 +47,7 @@ def percent(share: float) -> str:
 
 def duration(seconds: float) -> str:
     """
-    >>> duration(42), duration(500), duration(9000)
+    >>> duration(42.0), duration(500.0), duration(9000.0)
     ('42 seconds', '8 minutes', '2.5 hours')
     """
     if seconds < 90:
@@ -113,7 +113,7 @@ def loss_of_data(about: About) -> str:
     """What the corruption did to each signal, as the end of a sentence."""
     corruption = dict(about.made_by.get("corruption") or {})
     p, R = corruption.get("p"), corruption.get("R")
-    lost = percent(p) if isinstance(p, int | float) else "some"
+    lost = percent(float(p)) if isinstance(p, int | float) else "some"
     kept = f"about one in {R:g}" if isinstance(R, int | float) else "some"
     space = "of its Fourier transform (k-space), as in a fast MRI scan, only"
     match corruption.get("name"):
@@ -132,7 +132,7 @@ def loss_of_data(about: About) -> str:
             return f"{space} {kept} points was measured"
         case "hadamard":
             keep = corruption.get("keep")
-            share = percent(keep) if isinstance(keep, int | float) else "some"
+            share = percent(float(keep)) if isinstance(keep, int | float) else "some"
             return f"only {share} of its patterns (Hadamard, as in a single-pixel camera) were measured"
         case "blur":
             return f"it was blurred ({corruption.get('kind')}), by a kernel of its own"
