@@ -16,6 +16,7 @@ import torch
 from running import QUICK, TINY, Scale, final, interrupt_at, launch, make_files, same, told
 
 import gsure
+from gsure.cli import main
 from gsure.command import train as training
 from gsure.command.train import learning_rate
 from gsure.run import checkpoint
@@ -235,6 +236,12 @@ def test_the_best_checkpoint_is_the_one_with_the_smallest_estimate(files, tmp_pa
     assert best != 24
     assert checkpoint.read(Run(tmp_path / "run").best).header["best"]["step"] == best
     assert final(tmp_path / "run").header["best"]["mean"] == means[best]
+
+
+def test_the_command_takes_the_name_of_a_network(files, tmp_path):
+    arguments = ["train", str(files / "d.h5"), "--out", str(tmp_path / "run"), "--network", "mlp", "--width", "16"]
+    assert main([*arguments, "--steps", "2", "--batch", "8", "--json"]) == 0
+    assert type(gsure.load(tmp_path / "run").network).__name__ == "MLP"
 
 
 def test_a_network_of_ones_own_trains_and_must_be_given_again(files, tmp_path):

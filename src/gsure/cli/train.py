@@ -52,7 +52,7 @@ def _train(options: Namespace) -> None:
         chosen = {name: plain(value) for name, value in dataclasses.asdict(settings).items()}
         sys.stdout.write(json.dumps(chosen) + "\n" if options.json else yaml.safe_dump(chosen, sort_keys=False))
         return
-    call(train, options, settings=settings)
+    call(train, options, settings=settings, network=None)  # --network is a setting; train(network=) a module
     if os.environ.get("RANK", "0") == "0":
         show(inspect(options.out), options.json)
 

@@ -1,6 +1,7 @@
 """Restore: from a run and measurements to posterior mean, standard deviation, one draw, and the baseline without a model."""
 
 import json
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, get_args
 
@@ -9,7 +10,7 @@ import torch
 from torch import Tensor
 
 from gsure.command.progress import bar
-from gsure.command.shards import Pieces, device, open_folder
+from gsure.command.shards import Pieces, device, open_folder, write_piece
 from gsure.command.volumes import Format, write_volumes
 from gsure.denoiser import AnyDenoiser
 from gsure.measurement import Measurement
@@ -22,7 +23,7 @@ from gsure.run.build import About
 from gsure.run.checkpoint import replacing
 from gsure.run.folder import Which, load_with_config
 from gsure.sampling import Spacing, ddim, times
-from gsure.store import Measurements, Signals, Writer, open, open_clean
+from gsure.store import Measurements, Signals, open, open_clean
 
 Method = Literal["ddrm", "moments"]
 KINDS = ("mean", "std", "draw", "baseline")
@@ -67,14 +68,11 @@ def restore(
     _refuse(data, config.about, denoiser, steps)
     signals = None if clean is None else open_clean(clean, data)
 
-    folder = Path(out)
     plan = {
         "command": "restore",
         "run": str(Path(run).resolve()),
         "step": step,
         "data": str(Path(measurements).resolve()),
-    }
-    plan |= {
         "method": method,
         "draws": draws,
         "steps": steps,
@@ -84,16 +82,10 @@ def restore(
         "batch": batch,
         "seed": seed,
     }
+    folder = Path(out)
     open_folder(folder, plan)
-    header = {
-        "source": plan,
-        "complex": config.about.is_complex,
-        "corruption": {"name": "none"},
-        "sigma_0": None,
-        "seed": seed,
-    }
-    groups, scales = data.groups(), data.scales()
-    scales = np.broadcast_to(scales, len(data))
+    posterior = _Draws(denoiser, method, draws, steps, eta, eta_b, spacing, seed)
+    groups, scales = data.groups(), np.broadcast_to(data.scales(), len(data))
     pieces = Pieces(folder, n, max(1, batch // draws))
     with bar("restoring", n, progress) as advance:
         for number in pieces.mine():
@@ -104,14 +96,12 @@ def restore(
                     advance.say(
                         f"{empty} of the measurements {indices[0]}..{indices[-1]} have no kept entry: pure generation."
                     )
-                x = _draws(denoiser, measurement, indices, method, draws, steps, eta, eta_b, spacing, seed)
+                x = posterior(measurement, indices)
                 results = {"mean": x.mean(0), "std": x.std(0, correction=min(1, draws - 1)), "draw": x[0]}
                 results["baseline"] = denoiser.basis.to_signal(measurement.ybar)
-                for kind in KINDS:
-                    with Writer(
-                        folder / kind / Pieces.name(number), len(indices), data.shape, header, force=True
-                    ) as writer:
-                        writer.append(results[kind], [groups[i] for i in indices], [float(scales[i]) for i in indices])
+                about = [groups[i] for i in indices], [float(scales[i]) for i in indices]
+                for kind, values in results.items():
+                    write_piece(folder / kind / Pieces.name(number), values, *about, plan, config.about.is_complex)
             advance(len(indices))
     if not all(pieces.is_done(number, KINDS) for number in range(len(pieces))):
         return {"folder": str(folder), "restored": "another process is still at it"}
@@ -120,26 +110,29 @@ def restore(
     return _finish(folder, n, signals, panels, plan)
 
 
-def _draws(
-    denoiser: AnyDenoiser,
-    measurement: Measurement,
-    indices: range,
-    method: Method,
-    draws: int,
-    steps: int,
-    eta: float,
-    eta_b: float,
-    spacing: Spacing,
-    seed: int,
-) -> Tensor:
-    """(draws, b, *n) signals. All draws of all measurements go through the network as one batch."""
-    many = Measurement.cat([measurement] * draws).to(next(denoiser.parameters()).device)
-    generator = [g for draw in range(draws) for g in generators(seed, draw, indices=indices)]
-    if method == "ddrm":
-        xbar = ddrm(denoiser, many, steps, eta, eta_b, spacing, generator=generator)
-    else:
-        xbar = ddim(Posterior(denoiser, many), many.shape, steps, eta, spacing, generator=generator)
-    return denoiser.basis.to_signal(xbar).cpu().reshape(draws, len(indices), *xbar.shape[1:])
+@dataclass(frozen=True)
+class _Draws:
+    """How draws from the posterior are made."""
+
+    denoiser: AnyDenoiser
+    method: Method
+    draws: int
+    steps: int
+    eta: float
+    eta_b: float
+    spacing: Spacing
+    seed: int
+
+    def __call__(self, measurement: Measurement, indices: range) -> Tensor:
+        """(draws, b, *n) signals. All draws of all measurements go through the network as one batch."""
+        denoiser = self.denoiser
+        many = Measurement.cat([measurement] * self.draws).to(next(denoiser.parameters()).device)
+        generator = [g for draw in range(self.draws) for g in generators(self.seed, draw, indices=indices)]
+        if self.method == "ddrm":
+            xbar = ddrm(denoiser, many, self.steps, self.eta, self.eta_b, self.spacing, generator=generator)
+        else:
+            xbar = ddim(Posterior(denoiser, many), many.shape, self.steps, self.eta, self.spacing, generator=generator)
+        return denoiser.basis.to_signal(xbar).cpu().reshape(self.draws, len(indices), *xbar.shape[1:])
 
 
 def _refuse(data: Measurements, about: About, denoiser: AnyDenoiser, steps: int) -> None:
@@ -203,7 +196,8 @@ def _finish(folder: Path, n: int, clean: Signals | None, panels: int, plan: dict
             values = torch.cat([psnr(found[kind][i], clean[i], is_complex) for i in _chunks(n)])
             summary[f"PSNR of {kind}"] = f"{float(values.mean()):.2f} ± {float(values.std() / n**0.5):.2f} dB"
     with replacing(folder / "summary.json") as temporary:
-        temporary.write_text(json.dumps(summary, indent=1))
+        where = None if clean is None else str(Path(clean.path).resolve())
+        temporary.write_text(json.dumps(summary | {"clean": where}, indent=1))
     return summary
 
 

@@ -8,13 +8,13 @@ from torch import Tensor
 
 import gsure
 from gsure.command.progress import bar
-from gsure.command.shards import Pieces, device, open_folder
+from gsure.command.shards import Pieces, device, open_folder, write_piece
 from gsure.denoiser import AnyDenoiser
 from gsure.noise import generators
 from gsure.picture import as_picture, draw_rows
 from gsure.run.folder import Which, load_with_config
 from gsure.sampling import Clipped, Spacing, ddim, ddpm, dpm, times, unipc
-from gsure.store import Signals, Writer
+from gsure.store import Signals
 
 Sampler = Literal["ddim", "ddpm", "dpm++", "unipc"]
 
@@ -55,10 +55,12 @@ def sample(
         "sampler": sampler,
         "steps": steps,
         "eta": eta,
+        "spacing": spacing,
+        "clip": clip,
+        "batch": batch,
+        "seed": seed,
     }
-    plan |= {"spacing": spacing, "clip": clip, "batch": batch, "seed": seed}
     open_folder(folder, plan)
-    header = {"source": plan, "complex": is_complex, "corruption": {"name": "none"}, "sigma_0": None, "seed": seed}
     pieces = Pieces(folder, n, batch)
     with bar("sampling", n, progress) as advance:
         for number in pieces.mine():
@@ -66,8 +68,7 @@ def sample(
             if not pieces.is_done(number, ("",)):
                 xbar = draw(source, (len(indices), *shape), generators(seed, indices=indices))
                 x = denoiser.basis.to_signal(xbar).cpu()
-                with Writer(path, len(indices), shape, header, force=True) as writer:
-                    writer.append(x, [str(index) for index in indices], [1.0] * len(indices))
+                write_piece(path, x, [str(index) for index in indices], [1.0] * len(indices), plan, is_complex)
             advance(len(indices))
     samples = Signals(folder)
     if len(samples) >= n:  # this process was the last

@@ -8,15 +8,16 @@ import json
 import math
 import os
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import torch
+from torch import Tensor
 
 from gsure.run.checkpoint import replacing
-from gsure.store import Signals
+from gsure.store import Signals, Writer
 
 PLAN = "plan.json"
 
@@ -78,6 +79,15 @@ def open_folder(folder: Path, plan: Mapping[str, Any]) -> None:
         raise OSError(
             f"The folder {folder} cannot be made: {error.strerror or error}. Choose another --out."
         ) from error
+
+
+def write_piece(
+    path: Path, x: Tensor, groups: Sequence[str], scales: Sequence[float], plan: Mapping[str, Any], is_complex: bool
+) -> None:
+    """Signals that were made by a plan, as a file that `gsure.Signals` reads."""
+    header = {"source": dict(plan), "complex": is_complex, "corruption": {"name": "none"}, "sigma_0": None}
+    with Writer(path, len(x), tuple(x.shape[1:]), header | {"seed": plan["seed"]}, force=True) as writer:
+        writer.append(x, groups, scales)
 
 
 def device() -> torch.device:
