@@ -169,8 +169,8 @@ def test_restorations_do_not_depend_on_batch_and_go_on_where_they_stopped(files,
         )
     (tmp_path / "small" / "std" / "shard-00002.h5").unlink()  # killed between two files of a piece
     calls = []
-    original = restoring._draws
-    monkeypatch.setattr(restoring, "_draws", lambda *arguments: calls.append(1) or original(*arguments))
+    original = restoring._Draws.__call__
+    monkeypatch.setattr(restoring._Draws, "__call__", lambda *arguments: calls.append(1) or original(*arguments))
     gsure.restore(files / "run", files / "new.h5", tmp_path / "small", batch=4, **options)
     assert len(calls) == 1
     assert len(gsure.Signals(tmp_path / "small" / "std")) == 12
