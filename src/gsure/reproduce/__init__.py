@@ -6,7 +6,7 @@ JSON file that is committed, so a table grows instead of starting over.
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, Protocol, cast
+from typing import Any, Protocol, cast, runtime_checkable
 
 from gsure.reproduce.plan import Plan, Scale, names, read_plan
 from gsure.reproduce.results import Results
@@ -15,6 +15,7 @@ from gsure.reproduce.work import Work
 __all__ = ["names", "read_plan", "reproduce"]
 
 
+@runtime_checkable
 class Experiment(Protocol):
     """What a module that makes tables offers. A case is one line of work, such as one model; its name is its str."""
 

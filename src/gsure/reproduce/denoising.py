@@ -38,7 +38,6 @@ def asked(plan: Plan, case: Case) -> dict[str, Any]:
     return {"seed": case.seed, "asked": digest(wanted | {"training": plan.common["training"]})}
 
 
-@torch.no_grad()
 def compute(plan: Plan, case: Case, work: Work) -> list[dict[str, Any]]:
     denoisers = {model: load(train(plan, model, case.seed, work)) for model in MODELS}
     clean = Signals(work.measured(plan.chosen["test"], plan.common["training"], plan.chosen["sigma"]).clean)
