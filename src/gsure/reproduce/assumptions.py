@@ -43,6 +43,8 @@ def compute(plan: Plan, case: Case, work: Work) -> list[dict[str, Any]]:
     files, run = samples.train(plan, MODEL, work)
     found = diagnose(run, clean=files.clean, force=True, progress=work.progress)
     check = next(check for check in found["checks"] if check["name"] == "independence")
+    if check["figure"] is None:
+        raise ValueError(f"Independence was {check['verdict']}")
     figure = run / "diagnosis" / check["figure"]
     return [{**check, "figure": str(figure.relative_to(work.folder)), "run": run.name}]
 

@@ -51,10 +51,9 @@ def compute(plan: Plan, case: Case, work: Work) -> list[dict[str, Any]]:
             eps = normal(xbar.shape, generators(case.seed, t, indices=range(len(x))), xbar)
             xbar_t = alpha_bar_t**0.5 * xbar + (1 - alpha_bar_t) ** 0.5 * eps
             times = torch.full((len(x),), t)
-            out = {
-                m: torch.cat([d(*part) for part in zip(xbar_t.split(64), times.split(64), strict=True)])
-                for m, d in denoisers.items()
-            }
+            parts = list(zip(xbar_t.split(64), times.split(64), strict=True))
+            with torch.no_grad():
+                out = {model: torch.cat([f(*part) for part in parts]) for model, f in denoisers.items()}
             row: dict[str, Any] = {"t": t, "n": len(x)}
             for model, xbar_hat in out.items():
                 errors = (xbar_hat - xbar).square().flatten(1).mean(1).double()
