@@ -222,7 +222,10 @@ def _draw_curves(plan: Plan, found: Found, path: Path) -> None:
         axes.minorticks_off()
         axes.spines[["top", "right"]].set_visible(False)
     panels[0].set_ylabel("Fréchet distance (dotted: floor)")
-    panels[0].legend(frameon=False, fontsize=8)
+    drawn_once = {
+        label: handle for axes in panels for handle, label in zip(*axes.get_legend_handles_labels(), strict=True)
+    }
+    figure.legend(drawn_once.values(), drawn_once.keys(), loc="outside right center", frameon=False, fontsize=8)
     figure.savefig(path, dpi=130)
 
 
@@ -234,7 +237,7 @@ def _draw_samples(plan: Plan, found: Found, work: Work, path: Path) -> bool:
         case = next(case for case in found if (case.block, case.p) == (block, p))
         folder = work.folder_of_samples(found[case][0]["run"], sampler="ddim", steps=calls, seed=case.seed)
         if folder.exists():
-            label = block if block == "oracle" else f"{block}, p = {p:g}"
+            label = block if block == "oracle" else f"{block}\np = {p:g}"
             rows.append((label, [as_picture(x, False) for x in Signals(folder)[:12]]))
     if rows:
         draw_rows(path, rows, f"{plan.title}: the first samples of each model, {calls} network calls", width=0.7)
