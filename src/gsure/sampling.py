@@ -93,7 +93,12 @@ def ddpm(
 
 
 def dpm(
-    denoiser: AnyDenoiser, shape: Sequence[int], steps: int = 10, spacing: Spacing = "quadratic", *, generator: Generators
+    denoiser: AnyDenoiser,
+    shape: Sequence[int],
+    steps: int = 10,
+    spacing: Spacing = "quadratic",
+    *,
+    generator: Generators,
 ) -> Float[Tensor, "b *n"]:
     """DPM-Solver++(2M): the probability flow to second order, so 10 network calls do what takes DDIM 50."""
     from diffusers import DPMSolverMultistepScheduler
@@ -102,7 +107,12 @@ def dpm(
 
 
 def unipc(
-    denoiser: AnyDenoiser, shape: Sequence[int], steps: int = 10, spacing: Spacing = "quadratic", *, generator: Generators
+    denoiser: AnyDenoiser,
+    shape: Sequence[int],
+    steps: int = 10,
+    spacing: Spacing = "quadratic",
+    *,
+    generator: Generators,
 ) -> Float[Tensor, "b *n"]:
     """UniPC of second order; like `dpm`, with a corrector that costs no network call."""
     from diffusers import UniPCMultistepScheduler
