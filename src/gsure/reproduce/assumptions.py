@@ -1,6 +1,5 @@
 """Figures of the method's assumptions: the two-dimensional example, and the independence of error and mask for a model."""
 
-import json
 import shutil
 from dataclasses import dataclass
 from pathlib import Path
@@ -58,14 +57,21 @@ def write(plan: Plan, results: Results, work: Work, folder: Path) -> Path:
             shutil.copyfile(figure, folder / f"{plan.label}.png")
         if "words" in row:
             text += [f"**{row['verdict']}.** {row['words']}", ""]
-        text += [
-            f"![{plan.title}]({plan.label}.png)",
-            "",
-            "```json",
-            json.dumps(row["numbers"], indent=1)[:6000],
-            "```",
-            "",
-        ]
+        text += [f"![{plan.title}]({plan.label}.png)", "", *_table(row["numbers"]), ""]
     text.append(f"Made by `gsure reproduce {plan.name} --scale {plan.scale}`.")
     page.write_text("\n".join(text) + "\n")
     return page
+
+
+def _table(numbers: dict[str, Any]) -> list[str]:
+    """A line for each time that was looked at; they are named `rows` or `times`."""
+    rows = numbers.get("rows") or numbers["times"]
+    keys = [key for key, value in rows[0].items() if isinstance(value, str | int | float)]
+    lines = [f"| {' | '.join(keys)} |", "|---" * len(keys) + "|"]
+    return lines + [f"| {' | '.join(_cell(row[key]) for key in keys)} |" for row in rows]
+
+
+def _cell(value: str | float) -> str:
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    return f"{value:.3g}" if isinstance(value, float) else str(value)
