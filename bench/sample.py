@@ -115,7 +115,7 @@ def curves(denoiser: Denoiser, reference: Tensor, features: str, n: int) -> None
 def memory(run: Path, data: Path) -> None:
     peaks = {}
     with tempfile.TemporaryDirectory() as folder:
-        for n in (128, 1024):
+        for n in (64, 256):
             command = [sys.executable, "-c", RESTORE, str(run), str(data), f"{folder}/{n}", str(n)]
             printed = subprocess.run(command, check=True, capture_output=True, text=True).stdout
             peaks[n] = int(re.search(r"VmHWM:\s+(\d+) kB", printed)[1]) / 1024
