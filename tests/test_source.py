@@ -266,8 +266,8 @@ def test_what_cannot_be_opened_is_said_in_a_sentence(tmp_path):
         open_source("nifti")
     with pytest.raises(ValueError, match="'digits:/tmp' should be given as digits"):
         open_source("digits:/tmp")
-    with pytest.raises(ValueError, match="phantom has no option scale: it has size, n, seed"):
-        open_source("phantom", scale=2.0)
+    with pytest.raises(ValueError, match="phantom has no option crop: it has size, n, seed, scale"):
+        open_source("phantom", crop=2.0)
     with pytest.raises(ValueError, match="size >= 8"):
         open_source("phantom", size=4)
 
