@@ -71,7 +71,7 @@ def _table(numbers: dict[str, Any]) -> list[str]:
     return lines + [f"| {' | '.join(_cell(row[key]) for key in keys)} |" for row in rows]
 
 
-def _cell(value: str | float) -> str:
+def _cell(value: str | int | float) -> str:
     if isinstance(value, bool):
         return "yes" if value else "no"
     return f"{value:.3g}" if isinstance(value, float) else str(value)
