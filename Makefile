@@ -25,6 +25,7 @@ bench: setup
 	$(BIN)/python bench/floor.py
 	$(BIN)/python bench/store.py
 	$(BIN)/python bench/train.py
+	$(BIN)/python bench/sample.py speed
 	$(BIN)/python bench/kill.py
 
 demo: setup

@@ -1,13 +1,14 @@
-"""What sampling and restoring cost, and how few network calls do: needs trained runs.
+"""What sampling and restoring cost, and how few network calls do.
 
-    python bench/sample.py speed RUN
+    python bench/sample.py speed [RUN]
     python bench/sample.py curves RUN REFERENCE FEATURES [--n 1000]
     python bench/sample.py memory RUN MEASUREMENTS
 
 RUN is a run folder, REFERENCE a file of clean signals that it did not learn from. `speed` prints the time of a sampler over
 bare network calls, and that of draws over measurements: medians of alternating rounds, to be believed on free cores only.
 `curves` prints the Fréchet distance against network calls for every sampler and spacing, and the reference's own floor, one
-half against the other. `memory` restores few and many measurements in processes of their own and compares their peaks.
+half against the other. Speed does not depend on the weights: without RUN it is that of an untrained network of the digits
+preset. `memory` restores few and many measurements in processes of their own and compares their peaks.
 """
 
 import argparse
@@ -31,6 +32,7 @@ from gsure.features import open_features
 from gsure.measurement import Measurement
 from gsure.metrics import frechet
 from gsure.run.folder import Run
+from gsure.run.settings import Settings, read_preset
 
 CALLS = {"ddim": (5, 10, 20, 50, 100), "ddpm": (20, 50, 100), "dpm++": (5, 10, 20), "unipc": (5, 10, 20)}
 SPACINGS = {"ddim": ("even", "quadratic"), "ddpm": ("even",)} | dict.fromkeys(
@@ -42,6 +44,12 @@ run, data, out, n = sys.argv[1:]
 gsure.restore(run, data, out, draws=1, steps=100, limit=int(n), panels=0)
 print(next(line for line in open("/proc/self/status") if line.startswith("VmHWM")))
 """
+
+
+def untrained() -> tuple[Denoiser, tuple[int, ...]]:
+    settings, shape = Settings(**read_preset("digits")), (1, 8, 8)
+    network = gsure.unet(8, 1, settings.width, settings.multipliers, settings.attention, groups=settings.groups)
+    return gsure.Denoiser(network.eval(), gsure.Schedule.for_noise(0.02), gsure.Identity()), shape
 
 
 def alternate(one: Callable[[], object], other: Callable[[], object], rounds: int = 15) -> tuple[float, float, float]:
@@ -127,13 +135,18 @@ def memory(run: Path, data: Path) -> None:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("part", choices=("speed", "curves", "memory"))
-    parser.add_argument("run", type=Path)
+    parser.add_argument("run", type=Path, nargs="?")
     parser.add_argument("data", type=Path, nargs="?")
     parser.add_argument("features", nargs="?")
     parser.add_argument("--n", type=int, default=1000)
     options = parser.parse_args()
-    denoiser, shape = gsure.load(options.run), Run(options.run).config.about.shape
-    print(f"{options.run}: shape {shape}, {torch.get_num_threads()} threads")
+    if options.run is None and options.part != "speed":
+        parser.error(f"{options.part} needs a trained RUN")
+    if options.run is None:
+        denoiser, shape = untrained()
+    else:
+        denoiser, shape = gsure.load(options.run), Run(options.run).config.about.shape
+    print(f"{options.run or 'untrained digits network'}: shape {shape}, {torch.get_num_threads()} threads")
     if options.part == "speed":
         overhead(denoiser, shape)
         batching(denoiser, shape)

@@ -211,10 +211,14 @@ def test_what_cannot_be_evaluated_is_refused_by_a_sentence(files, tmp_path, mixe
         gsure.evaluate_samples(files / "run", reference=clean)
     with pytest.raises(ValueError, match=r"There is no .*nothing"):
         gsure.evaluate_samples(tmp_path / "nothing", reference=clean)
-    with pytest.raises(ValueError, match="holds samples, not restorations: gsure evaluate samples"):
+    with pytest.raises(ValueError, match="does not hold restorations; it holds samples: gsure evaluate samples"):
         gsure.evaluate_restorations(drawn, clean=clean)
     with pytest.raises(OSError, match="give another file by --out"):
         gsure.evaluate_samples(drawn, reference=clean, out=tmp_path / "no" / "such.json")
+    (tmp_path / "other").mkdir()
+    (tmp_path / "other" / "plan.json").write_text('{"command": "paint"}')
+    with pytest.raises(ValueError, match=r"does not hold restorations; its plan\.json was not written by gsure"):
+        gsure.evaluate_restorations(tmp_path / "other", clean=clean)
 
 
 def test_an_unfinished_folder_is_evaluated_as_far_as_it_is(files, tmp_path):

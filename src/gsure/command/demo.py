@@ -20,6 +20,7 @@ from gsure.source import open_source
 
 Kind = Literal["digits", "mri"]
 FILES = ("train", "train-clean", "test", "test-clean")
+FEWEST = 40
 MODELS = {"oracle": "oracle", "naive": "naive", "gsure": "measured"}
 
 
@@ -72,6 +73,10 @@ def demo(
     """
     if kind not in get_args(Kind):
         raise ValueError(f"There are the demos {', '.join(get_args(Kind))}, not {kind!r}.")
+    if n < FEWEST:
+        raise ValueError(f"The demo compares laws of features, which needs at least {FEWEST} samples: n = {n}.")
+    if steps is not None and steps < 1:
+        raise ValueError(f"A model trains for at least one step: steps = {steps}.")
     chosen, folder = DEMOS[kind], Path(out)
     if steps is not None:
         chosen = replace(chosen, changes={**chosen.changes, "steps": steps})

@@ -57,34 +57,16 @@ def restore(
     """
     if draws < 1 or batch < 1 or (limit is not None and limit < 1):
         raise ValueError(f"draws, batch and limit must be at least 1, but are {draws}, {batch} and {limit}.")
-    if method not in get_args(Method):
-        raise ValueError(f"--method is one of {', '.join(get_args(Method))}, not {method!r}.")
     denoiser, config, step = load_with_config(run, which)
     denoiser.to(device())
-    data = open(measurements, denoiser.basis)
-    if data.header["basis"] != config.about.basis:
-        data = open(measurements)
+    posterior = _Draws(denoiser, method, draws, steps, eta, eta_b, spacing, seed)
+    data = _open(Path(measurements), config.about, denoiser, steps)
     n = len(data) if limit is None else min(limit, len(data))
-    _refuse(data, config.about, denoiser, steps)
     signals = None if clean is None else open_clean(clean, data)
-
-    plan = {
-        "command": "restore",
-        "run": str(Path(run).resolve()),
-        "step": step,
-        "data": str(Path(measurements).resolve()),
-        "method": method,
-        "draws": draws,
-        "steps": steps,
-        "eta": eta,
-        "eta_b": eta_b,
-        "spacing": spacing,
-        "batch": batch,
-        "seed": seed,
-    }
+    made_of = {"run": str(Path(run).resolve()), "step": step, "data": str(Path(measurements).resolve())}
+    plan = {"command": "restore", **made_of, **posterior.options(), "batch": batch}
     folder = Path(out)
     open_folder(folder, plan)
-    posterior = _Draws(denoiser, method, draws, steps, eta, eta_b, spacing, seed)
     groups, scales = data.groups(), np.broadcast_to(data.scales(), len(data))
     pieces = Pieces(folder, n, max(1, batch // draws))
     with bar("restoring", n, progress) as advance:
@@ -92,15 +74,10 @@ def restore(
             indices = pieces.indices(number)
             if not pieces.is_done(number, KINDS):
                 measurement = _turned(data[list(indices)], data, denoiser)
-                if empty := int((measurement.mask.flatten(1).sum(1) == 0).sum()):
-                    advance.say(
-                        f"{empty} of the measurements {indices[0]}..{indices[-1]} have no kept entry: pure generation."
-                    )
-                x = posterior(measurement, indices)
-                results = {"mean": x.mean(0), "std": x.std(0, correction=min(1, draws - 1)), "draw": x[0]}
-                results["baseline"] = denoiser.basis.to_signal(measurement.ybar)
+                if warning := _warning_of_empty(measurement, indices):
+                    advance.say(warning)
                 about = [groups[i] for i in indices], [float(scales[i]) for i in indices]
-                for kind, values in results.items():
+                for kind, values in posterior.summary(measurement, indices).items():
                     write_piece(folder / kind / Pieces.name(number), values, *about, plan, config.about.is_complex)
             advance(len(indices))
     if not all(pieces.is_done(number, KINDS) for number in range(len(pieces))):
@@ -123,6 +100,20 @@ class _Draws:
     spacing: Spacing
     seed: int
 
+    def __post_init__(self) -> None:
+        if self.method not in get_args(Method):
+            raise ValueError(f"--method is one of {', '.join(get_args(Method))}, not {self.method!r}.")
+
+    def options(self) -> dict[str, Any]:
+        return {key: getattr(self, key) for key in ("method", "draws", "steps", "eta", "eta_b", "spacing", "seed")}
+
+    def summary(self, measurement: Measurement, indices: range) -> dict[str, Tensor]:
+        """What is kept of the draws, by KINDS."""
+        x = self(measurement, indices)
+        std = x.std(0, correction=min(1, self.draws - 1))
+        baseline = self.denoiser.basis.to_signal(measurement.ybar)
+        return dict(zip(KINDS, (x.mean(0), std, x[0], baseline), strict=True))
+
     def __call__(self, measurement: Measurement, indices: range) -> Tensor:
         """(draws, b, *n) signals. All draws of all measurements go through the network as one batch."""
         denoiser = self.denoiser
@@ -133,6 +124,22 @@ class _Draws:
         else:
             xbar = ddim(Posterior(denoiser, many), many.shape, self.steps, self.eta, self.spacing, generator=generator)
         return denoiser.basis.to_signal(xbar).cpu().reshape(self.draws, len(indices), *xbar.shape[1:])
+
+
+def _open(path: Path, about: About, denoiser: AnyDenoiser, steps: int) -> Measurements:
+    """Measurements that the model can restore, in their own basis."""
+    data = open(path, denoiser.basis)
+    if data.header["basis"] != about.basis:
+        data = open(path)
+    _refuse(data, about, denoiser, steps)
+    return data
+
+
+def _warning_of_empty(measurement: Measurement, indices: range) -> str | None:
+    empty = int((measurement.mask.flatten(1).sum(1) == 0).sum())
+    if not empty:
+        return None
+    return f"{empty} of the measurements {indices[0]}..{indices[-1]} have no kept entry: pure generation."
 
 
 def _refuse(data: Measurements, about: About, denoiser: AnyDenoiser, steps: int) -> None:

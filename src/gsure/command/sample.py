@@ -48,10 +48,8 @@ def sample(
     times(denoiser.schedule, steps)  # refuses before anything is written
     source: AnyDenoiser = Clipped(denoiser) if clip else denoiser
     folder = Path(out)
-    plan = {
-        "command": "sample",
-        "run": str(Path(run).resolve()),
-        "step": step,
+    plan = {"command": "sample", "run": str(Path(run).resolve()), "step": step}
+    plan |= {
         "sampler": sampler,
         "steps": steps,
         "eta": eta,

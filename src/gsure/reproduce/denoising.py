@@ -11,9 +11,9 @@ from gsure.command.progress import bar
 from gsure.metrics import psnr
 from gsure.noise import generators, normal
 from gsure.reproduce.plan import Plan
-from gsure.reproduce.restorations import MODELS, train
+from gsure.reproduce.restorations import MODELS, settings_of, train
 from gsure.reproduce.results import Results
-from gsure.reproduce.work import Work, digest
+from gsure.reproduce.work import Work, digest, training
 from gsure.run.folder import load
 from gsure.store import Signals
 
@@ -34,8 +34,9 @@ def cases(plan: Plan) -> list[Case]:
 
 
 def asked(plan: Plan, case: Case) -> dict[str, Any]:
-    wanted = {key: value for key, value in plan.chosen.items() if key not in ("seeds", "method")}
-    return {"seed": case.seed, "asked": digest(wanted | {"training": plan.common["training"]})}
+    wanted = {key: plan.chosen[key] for key in ("images", "test", "sigma")} | {"measured": plan.common["training"]}
+    wanted |= {"training": [training(*settings_of(plan, model, case.seed)) for model in MODELS]}
+    return {"seed": case.seed, "asked": digest(wanted)}
 
 
 def compute(plan: Plan, case: Case, work: Work) -> list[dict[str, Any]]:

@@ -12,7 +12,7 @@ from gsure.metrics import nmse, psnr, ssim
 from gsure.picture import draw_comparison
 from gsure.reproduce.plan import Plan
 from gsure.reproduce.results import Results
-from gsure.reproduce.work import Work, digest
+from gsure.reproduce.work import Work, digest, training
 from gsure.store import Signals
 
 MODELS: dict[str, dict[str, Any]] = {"gsure": {}, "oracle": {"data_as": "oracle"}}
@@ -54,15 +54,21 @@ def _method(plan: Plan) -> dict[str, Any]:
 
 
 def asked(plan: Plan, case: Case) -> dict[str, Any]:
-    wanted = {key: value for key, value in plan.chosen.items() if key != "seeds"}
-    wanted |= {"training": plan.common["training"], "noise": _noise(plan), "method": _method(plan)}
+    wanted = {key: value for key, value in plan.chosen.items() if key not in ("seeds", "preset", "settings")}
+    wanted |= {"measured": plan.common["training"], "noise": _noise(plan), "method": _method(plan)}
+    wanted |= {"training": training(*settings_of(plan, case.model, case.seed))}
     return {"model": case.model, "mask": dict(case.mask), "seed": case.seed, "asked": digest(wanted)}
 
 
 def train(plan: Plan, model: str, seed: int, work: Work) -> Path:
     chosen = plan.chosen
     files = work.measured(chosen["images"], plan.common["training"], chosen["sigma"])
-    return work.trained(files, chosen["preset"], {**chosen["settings"], **MODELS[model], "seed": seed})
+    return work.trained(files, *settings_of(plan, model, seed))
+
+
+def settings_of(plan: Plan, model: str, seed: int) -> tuple[str, dict[str, Any]]:
+    """The preset of a model, and what is changed of it."""
+    return plan.chosen["preset"], {**plan.chosen["settings"], **MODELS[model], "seed": seed}
 
 
 def compute(plan: Plan, case: Case, work: Work) -> list[dict[str, Any]]:
@@ -96,10 +102,8 @@ def write(plan: Plan, results: Results, work: Work, folder: Path) -> Path:
 
 def _table(plan: Plan, found: dict[Case, dict[str, Any]], metric: str) -> list[str]:
     unit = " (dB)" if metric == "PSNR" else ""
-    lines = [
-        f"| {metric}{unit} | zero-filled | ours, one draw | ours, mean of draws | oracle, mean of draws | oracle less ours |",
-        "|---|---|---|---|---|---|",
-    ]
+    columns = ["ours, one draw", "ours, mean of draws", "oracle, mean of draws", "oracle less ours"]
+    lines = [f"| {' | '.join([metric + unit, _baseline(plan), *columns])} |", "|---|---|---|---|---|---|"]
     for mask in dict.fromkeys(case.mask for case in found):
         ours = [row for case, row in found.items() if case.mask == mask and case.model == "gsure"]
         oracle = [row for case, row in found.items() if case.mask == mask and case.model == "oracle"]
@@ -109,6 +113,11 @@ def _table(plan: Plan, found: dict[Case, dict[str, Any]], metric: str) -> list[s
         cells.append(_difference(oracle, ours, f"{metric} of mean"))
         lines.append(f"| {name} | {' | '.join(cells)} |")
     return lines
+
+
+def _baseline(plan: Plan) -> str:
+    """What the measurement looks like without a model."""
+    return "noisy" if all(mask["name"] == "noise" for mask in plan.common["masks"]) else "zero-filled"
 
 
 def _mean(rows: list[dict[str, Any]], key: str) -> str:
@@ -163,7 +172,7 @@ def _draw(plan: Plan, found: dict[Case, dict[str, Any]], work: Work, path: Path,
         }
         if len(folders) == len(MODELS) and all(folder.exists() for folder in folders.values()):
             test = work.measured(plan.chosen["test"], dict(mask), _noise(plan))
-            pictures = {"zero-filled": Signals(folders["gsure"] / "baseline")[[image]][0]}
+            pictures = {_baseline(plan): Signals(folders["gsure"] / "baseline")[[image]][0]}
             for model, words in (("gsure", "from measurements"), ("oracle", "oracle")):
                 pictures[words] = Signals(folders[model] / "mean")[[image]][0]
             pictures["clean"] = Signals(test.clean)[[image]][0]

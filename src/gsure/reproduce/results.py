@@ -24,10 +24,12 @@ class Results:
         if not self.path.exists():
             return []
         try:
-            rows = json.loads(self.path.read_text())["rows"]
+            rows = list(json.loads(self.path.read_text())["rows"])
         except (ValueError, KeyError, TypeError) as error:
             raise ValueError(f"{self.path} is not a file of results: move it away, or restore it.") from error
-        return list(rows)
+        if not all(isinstance(row, dict) and "case" in row for row in rows):
+            raise ValueError(f"{self.path} has rows that are no results: move it away, or restore it.")
+        return rows
 
     def of(self, case: Mapping[str, Any]) -> list[dict[str, Any]]:
         return [row for row in self.rows if row["case"] == _plain(case)]

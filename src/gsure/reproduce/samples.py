@@ -15,7 +15,7 @@ from gsure.metrics import frechet
 from gsure.picture import as_picture, draw_rows
 from gsure.reproduce.plan import Plan
 from gsure.reproduce.results import Results
-from gsure.reproduce.work import Measured, Work, digest
+from gsure.reproduce.work import Measured, Work, digest, training
 from gsure.run.folder import Run
 from gsure.source import Source
 from gsure.store import Signals
@@ -42,17 +42,23 @@ def cases(plan: Plan) -> list[Case]:
 
 def asked(plan: Plan, case: Case) -> dict[str, Any]:
     """What the result of a case depends on, in short: a case that was asked otherwise is another."""
-    wanted = {key: value for key, value in plan.chosen.items() if key != "runs"}
-    wanted |= {"changes": plan.common["blocks"][case.block], "sigma": plan.common["noise"][case.p]}
+    wanted = {key: value for key, value in plan.chosen.items() if key not in ("runs", "preset", "settings")}
+    wanted |= {"training": training(*_settings(plan, case)), "sigma": plan.common["noise"][case.p]}
     return {"block": case.block, "p": case.p, "seed": case.seed, "asked": digest(wanted)}
 
 
 def train(plan: Plan, case: Case, work: Work) -> tuple[Measured, Path]:
     """The measurements of a case, and the run that learned from them."""
-    chosen, changes = plan.chosen, plan.common["blocks"][case.block]
-    preset = chosen["preset"] if isinstance(chosen["preset"], str) else chosen["preset"][case.p]
+    chosen = plan.chosen
     files = work.measured(chosen["images"], {**chosen["corruption"], "p": case.p}, plan.common["noise"][case.p])
-    return files, work.trained(files, preset, {**chosen["settings"], **changes, "seed": case.seed})
+    return files, work.trained(files, *_settings(plan, case))
+
+
+def _settings(plan: Plan, case: Case) -> tuple[str, dict[str, Any]]:
+    """The preset of a case, and what the case changes of it."""
+    preset, changes = plan.chosen["preset"], plan.common["blocks"][case.block]
+    preset = preset if isinstance(preset, str) else preset[case.p]
+    return preset, {**plan.chosen["settings"], **changes, "seed": case.seed}
 
 
 def compute(plan: Plan, case: Case, work: Work) -> list[dict[str, Any]]:

@@ -62,9 +62,8 @@ class Work:
 
     def trained(self, files: Measured, preset: str, changes: Mapping[str, Any]) -> Path:
         """A finished run. It is found again whatever else the preset may say one day about pictures or checkpoints."""
-        settings = Settings(**(read_preset(preset) | known(changes, "This experiment")))
-        fixed = {f.name: getattr(settings, f.name) for f in dataclasses.fields(Settings) if not f.metadata["free"]}
-        asked = {"data": files.data.parent.name, "steps": settings.steps} | fixed
+        settings = _settings(preset, changes)
+        asked = {"data": files.data.parent.name} | training(preset, changes)
         run = self.folder / "runs" / _name(f"{preset}-{settings.data_as}", asked)
         train_once(files.data, run, settings, files.clean, self.progress)
         return run
@@ -82,6 +81,19 @@ class Work:
         if not (out / "summary.json").exists():
             restore(run, files.data, out, clean=files.clean, progress=self.progress, **options)
         return out
+
+
+def training(preset: str, changes: Mapping[str, Any]) -> dict[str, Any]:
+    """What the weights depend on. A setting that is as by default is left out, so that a new one renames no run."""
+    settings = _settings(preset, changes)
+    fixed = [f.name for f in dataclasses.fields(Settings) if not f.metadata["free"]]
+    plain = Settings()
+    differing = {name: value for name in fixed if (value := getattr(settings, name)) != getattr(plain, name)}
+    return differing | {"steps": settings.steps}
+
+
+def _settings(preset: str, changes: Mapping[str, Any]) -> Settings:
+    return Settings(**(read_preset(preset) | known(changes, "This experiment")))
 
 
 def _name(prefix: str, asked: Mapping[str, Any]) -> str:

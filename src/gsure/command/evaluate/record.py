@@ -32,8 +32,11 @@ def read_plan(folder: Path, command: Literal["sample", "restore"], warnings: lis
     except ValueError as error:
         raise ValueError(f"{folder / PLAN} is damaged: make the folder again.") from error
     if plan.get("command") != command:
-        made = kind.get(str(plan.get("command")), "something else")
-        raise ValueError(f"{folder} holds {made}, not {kind[command]}: gsure evaluate {made} {folder} ...")
+        made = kind.get(str(plan.get("command")))
+        advice = (
+            f"it holds {made}: gsure evaluate {made} {folder} ..." if made else f"its {PLAN} was not written by gsure."
+        )
+        raise ValueError(f"{folder} does not hold {kind[command]}; {advice}")
     finished = folder / ("grid.png" if command == "sample" else "summary.json")
     if not finished.exists() or any(folder.rglob(".shard-*.tmp")):
         warnings.append(
