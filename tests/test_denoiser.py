@@ -30,6 +30,16 @@ def test_predicting_eps_and_predicting_x_are_the_same_denoiser(generator):
     torch.testing.assert_close(Denoiser(Function(lambda *_: v), SCHEDULE, Hartley(), predicts="v")(xbar_t, t), xbar)
 
 
+@pytest.mark.parametrize("predicts", ["eps", "v"])
+def test_of_entries_that_carry_no_signal_it_predicts_x(predicts, generator):
+    xbar_t, out = torch.randn(2, 2, 1, 4, 4, generator=generator)
+    mask, t = torch.tensor([1.0, 0.0, 1.0, 0.0]).reshape(1, 1, 1, 4), torch.tensor([2, 70])
+    f = Denoiser(Function(lambda x_t, t, mask: out), SCHEDULE, Identity(), predicts, sees_mask=True)
+    whole, masked = f(xbar_t, t), f(xbar_t, t, mask)
+    torch.testing.assert_close(masked, torch.where(mask == 1, whole, out))
+    assert (whole - out).abs().min() > 0
+
+
 def test_only_a_denoiser_that_sees_the_mask_tells_it_to_the_network():
     xbar_t, mask, t = torch.zeros(2, 1, 4, 4), torch.ones(1, 1, 1, 4), torch.tensor([1, 2])
     seen = []

@@ -158,6 +158,19 @@ def test_hiding_takes_whole_units_and_only_kept_ones(generator):
     assert abs(z_score(hidden - 0.25)) < 5
 
 
+def test_hidden_entries_are_weighted_as_errors_of_x(generator):
+    """Of a denoiser that always says 0, the error is x itself."""
+    x, t = torch.randn(3, 1, 2, 4, generator=generator), torch.tensor([2, 300, 900])
+    hidden = torch.tensor([0.0, 1.0, 0.0, 1.0]).expand(1, 1, 2, 4)
+    data, schedule = Measurement(x, torch.ones(1, 1, 2, 4), 0.0), Schedule.linear()
+    silent = Denoiser(Function(lambda x_t, t, mask: torch.zeros_like(x_t)), schedule, Identity(), sees_mask=True)
+    for gamma, weigh in {"v": lambda a: 1 / (1 - a), "snr": lambda a: a / (1 - a)}.items():
+        loss = Objective(coverage=1.0, gamma=gamma).compare(silent, data.hide(hidden), data, t, generator)
+        weight = weigh(schedule.at(t, like=x)).float()
+        wanted = torch.where(hidden == 1, weight.clamp(max=1), weight) * x**2
+        torch.testing.assert_close(loss, wanted.flatten(1).mean(1))
+
+
 def test_lines_are_hidden_whole_because_their_mask_is_compact(generator):
     mask = torch.ones(50, 1, 1, 8)
     shown = []

@@ -3,6 +3,7 @@
 from abc import ABC, abstractmethod
 from typing import Literal, get_args
 
+import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
@@ -32,7 +33,8 @@ class Denoiser(AnyDenoiser):
     Near t = 0, ε and v leave the details of x̄_t as they are; near T, x and v do not magnify errors. v has both, and is not
     in the paper.
     The network works in signal space, on (b, *n) signals and integer times in 1..T. With `sees_mask=True` it is also
-    told which entries of x̄_t carry signal, as network(x_t, t, mask); no condition then means that all do, P = I.
+    told which entries of x̄_t carry signal, as network(x_t, t, mask); no condition then means that all do, P = I. Of an entry
+    that carries none, whatever it `predicts`, it predicts x: x̄_t is noise there, and x would be a small difference of ε or v.
     """
 
     def __init__(
@@ -65,8 +67,10 @@ class Denoiser(AnyDenoiser):
         alpha_bar_t = self.schedule.at(t, like=xbar_t)
         signal, noise = alpha_bar_t.sqrt().to(xbar_t), (1 - alpha_bar_t).sqrt().to(xbar_t)
         if self.predicts == "eps":
-            return (xbar_t - noise * predicted) / signal
-        return signal * xbar_t - noise * predicted
+            xbar_hat = (xbar_t - noise * predicted) / signal
+        else:
+            xbar_hat = signal * xbar_t - noise * predicted
+        return xbar_hat if not seen else torch.where(seen[0] == 1, xbar_hat, predicted)
 
 
 def _as_batch(mask: Tensor | None, xbar_t: Tensor) -> Tensor:

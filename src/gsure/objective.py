@@ -40,7 +40,8 @@ class Objective:
     loss tells the denoising error; being an unbiased estimate, that of a single batch may be negative.
 
     coverage    E[P], broadcastable against a batch of signals; 1 gives W = I
-    gamma       weight over time: "one"; "snr", ᾱ/(1-ᾱ), which turns an error in x into one in ε; "v", 1/(1-ᾱ), into one in v
+    gamma       weight over time: "one"; "snr", ᾱ/(1-ᾱ), which turns an error in x into one in ε; "v", 1/(1-ᾱ), into one in v;
+                of hidden entries, which are predicted as x, at most 1
     hide        further corruption: this share of the kept units is hidden from the network but stays in the loss
     unit        block of mask entries that one corruption drops together, such as (4, 4); () takes them one by one
     floor       `tweedie` divides by max(1-ρ, floor)², and so damps entries in which measurement noise is nearly all the noise
@@ -127,7 +128,9 @@ class Objective:
                 return denoiser(x, t[samples], shown[samples].mask)
 
         scale, target, constant, divisor, lambda_t = self._terms(shown, scored, xbar_t, alpha_bar_t)
-        weight = scored.mask * self.squared_weight.to(ybar)  # P W²
+        gamma_t = self._gamma(alpha_bar_t).to(ybar)
+        gamma_t = torch.where(shown.mask == 1, gamma_t, gamma_t.clamp(max=1))
+        weight = gamma_t * scored.mask * self.squared_weight.to(ybar)  # γ_t P W²
         diagonal = (lambda_t.to(ybar) * shown.mask * weight).expand_as(ybar)
         if probe is None:
             probe = normal(ybar.shape, generator, like=ybar) if diagonal.any() else ybar
@@ -135,8 +138,7 @@ class Objective:
             f, xbar_t, diagonal, shown.mask * probe, (1 - alpha_bar_t).sqrt(), generator
         )
         error = ((scale.to(ybar) * xbar_hat - target) ** 2 - constant.to(ybar)) / divisor.to(ybar)
-        gamma_t = self._gamma(alpha_bar_t).to(ybar).flatten()
-        return gamma_t * ((weight * error).flatten(1).mean(1) + 2 * divergence / ybar[0].numel())
+        return (weight * error).flatten(1).mean(1) + 2 * divergence / ybar[0].numel()
 
     def _gamma(self, alpha_bar_t: Tensor) -> Tensor:
         match self.gamma:
