@@ -62,15 +62,19 @@ class Denoiser(AnyDenoiser):
         x_t = self.basis.to_signal(xbar_t)
         seen = (_as_batch(condition, xbar_t),) if self.sees_mask else ()
         predicted = self.basis.to_spectral(self.network(x_t, t, *seen))
+        xbar_hat = self._as_x(predicted, xbar_t, t)
+        return torch.where(seen[0] == 1, xbar_hat, predicted) if seen else xbar_hat
+
+    def _as_x(
+        self, predicted: Float[Tensor, "b *n"], xbar_t: Float[Tensor, "b *n"], t: Int[Tensor, " b"]
+    ) -> Float[Tensor, "b *n"]:
         if self.predicts == "x":
             return predicted
         alpha_bar_t = self.schedule.at(t, like=xbar_t)
         signal, noise = alpha_bar_t.sqrt().to(xbar_t), (1 - alpha_bar_t).sqrt().to(xbar_t)
         if self.predicts == "eps":
-            xbar_hat = (xbar_t - noise * predicted) / signal
-        else:
-            xbar_hat = signal * xbar_t - noise * predicted
-        return xbar_hat if not seen else torch.where(seen[0] == 1, xbar_hat, predicted)
+            return (xbar_t - noise * predicted) / signal
+        return signal * xbar_t - noise * predicted
 
 
 def _as_batch(mask: Tensor | None, xbar_t: Tensor) -> Tensor:
