@@ -15,7 +15,15 @@ import gsure
 from gsure import Denoiser, Identity, Measurement, Schedule
 from gsure.cli import main
 from gsure.command import diagnose as diagnosing
-from gsure.diagnosis import analytic, check_agreement, check_coverage, check_independence, check_noise, correlate
+from gsure.diagnosis import (
+    analytic,
+    check_agreement,
+    check_coverage,
+    check_independence,
+    check_noise,
+    check_wholeness,
+    correlate,
+)
 from gsure.diagnosis.correlation import FEWEST, Rows, Windows, linear_cca, pair_correlations, part, shuffle
 from gsure.diagnosis.coverage import survey
 from gsure.diagnosis.figure import density
@@ -314,6 +322,30 @@ def test_agreement_tells_the_distance_and_what_it_costs(generator):
     assert check_agreement(near, GAUSSIAN, make_reader(xbar, mask), times, is_complex=False).verdict == "holds"
 
 
+def test_wholeness_tells_who_uses_the_whole_signal_and_who_is_confused_by_it(generator):
+    """Of white signals other entries tell nothing, of two deltas they tell all; and one denoiser errs where no hole is."""
+    xbar, mask = draw_gaussian(300, generator)
+    times = [100, 1000]
+    rows = check_wholeness(GAUSSIAN, make_reader(xbar, mask), times, COVERAGE).numbers["times"]
+    assert [row["ratio"] for row in rows] == [1.0, 1.0]
+
+    sign = 2.0 * torch.randint(2, (300, 1, 1, 1), generator=generator).double() - 1
+    ideal = make_denoiser(
+        lambda x_t, a: torch.tanh(a.sqrt() * x_t.sum((1, 2, 3), keepdim=True) / (1 - a)).expand_as(x_t)
+    )
+    late = check_wholeness(ideal, make_reader(sign.expand(-1, 1, 8, 8), mask), [800], COVERAGE)
+    assert late.verdict == "holds"
+    assert late.numbers["times"][0]["ratio"] + 5 * late.numbers["times"][0]["se"] < 1
+
+    def knows_holes(x_t, alpha_bar_t):
+        energy = (x_t**2).mean((1, 2, 3), keepdim=True) - (1 - alpha_bar_t)
+        return alpha_bar_t.sqrt() * x_t + 0.5 * (energy > 0.8 * alpha_bar_t)
+
+    confused = check_wholeness(make_denoiser(knows_holes), make_reader(xbar, mask), times, COVERAGE)
+    assert confused.verdict == "doubtful for t < 1000"
+    assert "it is confused" in confused.words
+
+
 def covered(mask, stated=None, generator=None):
     found = survey(iter(mask.split(100)), generator or torch.Generator().manual_seed(0))
     return check_coverage(found, mask.mean(0, keepdim=True) if stated is None else stated, stated is not None)
@@ -405,7 +437,7 @@ def test_a_good_run_is_told_in_words_and_figures(files, few_times, capsys):
     folder = files / "run" / "diagnosis"
     result = json.loads((folder / "diagnosis.json").read_text())
     checks = {check["name"]: check for check in result["checks"]}
-    assert list(checks) == ["coverage", "noise", "independence", "agreement"]
+    assert list(checks) == ["coverage", "noise", "independence", "wholeness", "agreement"]
     assert checks["coverage"]["verdict"] == checks["noise"]["verdict"] == "holds"
     assert checks["independence"]["verdict"] in ("holds", "doubtful for t < 1000")
     assert checks["agreement"]["verdict"] != "broken"
@@ -426,6 +458,7 @@ def test_a_run_whose_assumptions_are_broken_is_told_so_without_clean_signals(fil
     assert "1 of 64 entries are never measured" in checks["coverage"]["words"]
     assert checks["independence"]["verdict"] == "broken"
     assert "the masks themselves depend on the signals" in checks["independence"]["words"]
+    assert checks["wholeness"]["verdict"] == "not checked: needs --clean"
     assert checks["agreement"]["verdict"] == "not checked: needs --oracle and --clean"
     assert checks["agreement"]["figure"] is None
 

@@ -13,7 +13,7 @@ import torch
 from gsure.command.progress import bar
 from gsure.command.shards import device
 from gsure.denoiser import Denoiser
-from gsure.diagnosis import agreement, independence
+from gsure.diagnosis import agreement, independence, wholeness
 from gsure.diagnosis.check import Check, not_checked, times_to_check
 from gsure.diagnosis.correlation import FEWEST
 from gsure.diagnosis.coverage import check_coverage, survey
@@ -57,13 +57,15 @@ def diagnose(
     positions = np.arange(min(n, len(held_out))) * len(held_out) // min(n, len(held_out))  # from all over the file
     reading = _reader(held_out, positions, signals, batch)
     times = times_to_check(denoiser.schedule.T)
-    with bar("diagnosing", len(times) * (1 if other is None else 2) + 1, progress) as advance:
+    passes = 1 + (signals is not None) + (other is not None)
+    with bar("diagnosing", len(times) * passes + 1, progress) as advance:
         checks = [_coverage(data, batch, seed), _noise(denoiser, held_out, positions)]
         advance(1)
         checks.append(_independence(denoiser, reading, times, held_out, positions, seed, advance))
+        checks.append(_wholeness(denoiser, reading, times, held_out, signals, seed, advance))
         checks.append(_agreement(denoiser, other, reading, times, signals, config, seed, advance))
     learned = LEARNED if held_out is data else ""
-    for k, more in ((2, learned), (3, learned + notes)):
+    for k, more in ((2, learned), (3, learned), (4, learned + notes)):
         checks[k] = replace(checks[k], words=checks[k].words and checks[k].words + more)
     options = _spelled(oracle=oracle, clean=clean, n=n, which=None if which == "best" else which, seed=seed)
     result = {"run": str(Path(run).resolve()), "measurements": len(positions), "held_out": held_out is not data}
@@ -176,6 +178,20 @@ def _independence(
     return independence.check_independence(
         denoiser, read, times, held_out.coverage, torch.from_numpy(group), seed=seed, advance=advance
     )
+
+
+def _wholeness(
+    denoiser: Denoiser,
+    read: Read,
+    times: list[int],
+    held_out: Measurements,
+    signals: Signals | None,
+    seed: int,
+    advance: Callable[[int], None],
+) -> Check:
+    if signals is None:
+        return not_checked(wholeness.NAME, wholeness.TITLE, "needs --clean")
+    return wholeness.check_wholeness(denoiser, read, times, held_out.coverage, seed=seed, advance=advance)
 
 
 def _agreement(

@@ -7,6 +7,7 @@ from gsure.diagnosis.correlation import correlate
 from gsure.diagnosis.coverage import check_coverage
 from gsure.diagnosis.independence import check_independence
 from gsure.diagnosis.loudness import check_noise
+from gsure.diagnosis.wholeness import check_wholeness
 
 __all__ = [
     "Check",
@@ -15,5 +16,6 @@ __all__ = [
     "check_coverage",
     "check_independence",
     "check_noise",
+    "check_wholeness",
     "correlate",
 ]

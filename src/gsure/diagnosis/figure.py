@@ -9,7 +9,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from gsure.diagnosis import agreement, coverage, independence, loudness
+from gsure.diagnosis import agreement, coverage, independence, loudness, wholeness
 from gsure.diagnosis.check import Check
 from gsure.run.checkpoint import replacing
 
@@ -27,6 +27,8 @@ def draw(folder: Path, check: Check) -> str | None:
             figure = _independence(check.numbers)
         case agreement.NAME:
             figure = _agreement(check.numbers)
+        case wholeness.NAME:
+            figure = _wholeness(check.numbers)
         case coverage.NAME:
             figure = _coverage(check.numbers)
         case loudness.NAME:
@@ -99,6 +101,19 @@ def _agreement(numbers: Mapping[str, Any]) -> Any:
     right.set_title("their squared distance / the oracle's squared error", fontsize=9)
     for axes in (left, right):
         axes.set_xlabel("t", fontsize=9)
+    return figure
+
+
+def _wholeness(numbers: Mapping[str, Any]) -> Any:
+    rows = numbers["times"]
+    figure, (axes,) = _panels(1)
+    errors = [2 * row["se"] for row in rows]
+    axes.errorbar(
+        _column(rows, "t"), _column(rows, "ratio"), yerr=errors, fmt="o-", markersize=3.5, capsize=2, color=BLUE
+    )
+    _limit(axes, 1.0, "as with holes")
+    axes.set_xlabel("t", fontsize=9)
+    axes.set_title("error of measured entries, whole signal / with holes (± 2 se)", fontsize=9)
     return figure
 
 
