@@ -119,6 +119,15 @@ def test_a_blur_that_loses_frequencies_says_which_and_what_to_do(here, capsys):
     assert "cycles a pixel on: use narrower kernels than width = (2.0, 3.0)" in err
 
 
+def test_signals_far_from_the_size_that_schedules_are_made_for_are_told(here, capsys):
+    run("corrupt", "phantom", "p.h5", "--source.size", 16, "--source.n", 20, "--source.scale", 25, "--corruption", "lines",
+        "--R", 4, "--sigma", 0.001, "--clean", "c.h5", capsys=capsys)  # fmt: skip
+    told = json.loads(run("inspect", "p.h5", "--json", capsys=capsys))["can train"]
+    rms = float(Signals("c.h5")[:].square().mean().sqrt())
+    assert told.startswith("badly: signals have root mean square 0.00")
+    assert float(told.split()[-2]) == pytest.approx(rms, rel=0.15)  # from a quarter of the lines
+
+
 def test_inspect_says_what_is_in_a_file(here, capsys):
     run(*DIGITS, "--limit", 20, "--clean", "c.h5")
     capsys.readouterr()

@@ -3,6 +3,7 @@
 from pathlib import Path
 from typing import Any
 
+from gsure.measurement import Measurement
 from gsure.picture import as_picture, coloured
 from gsure.run import checkpoint
 from gsure.run.folder import Run
@@ -53,6 +54,15 @@ def _common(data: Measurements | Signals) -> dict[str, Any]:
     }
 
 
+def _advice(data: Measurements, some: Measurement) -> str:
+    """Whether the signals are of the size that noise schedules are made for; from an unbiased estimate of their power."""
+    power = (some.ybar.double() ** 2 - (some.mask * some.std).double() ** 2) / data.coverage
+    rms = float(power.mean().clamp(min=0).sqrt())
+    if 0.1 <= rms <= 10:
+        return "yes"
+    return f"badly: signals have root mean square {rms:.2g}, where schedules expect about 1; divide them by {rms:.2g} first"
+
+
 def _summary(data: Measurements) -> dict[str, Any]:
     some = data[: min(len(data), 512)]
     kept = some.mask.expand_as(some.ybar).flatten(1).mean(1)
@@ -77,7 +87,7 @@ def _summary(data: Measurements) -> dict[str, Any]:
         },
         "sigma_0": sigma_0,
         "largest std": data.max_std,
-        "can train": "yes" if not never else f"no: {never} of {coverage.numel()} entries are never measured",
+        "can train": f"no: {never} of {coverage.numel()} entries are never measured" if never else _advice(data, some),
     }
 
 

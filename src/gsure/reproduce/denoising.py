@@ -8,6 +8,7 @@ import torch
 from matplotlib.figure import Figure
 
 from gsure.command.progress import bar
+from gsure.diagnosis import agreement
 from gsure.metrics import psnr
 from gsure.noise import generators, normal
 from gsure.reproduce.plan import Plan
@@ -116,6 +117,15 @@ def _draw(plan: Plan, found: dict[Case, list[dict[str, Any]]], path: Path) -> No
         axes.set(xlabel="t", ylabel="mean squared error (± 2 se)", yscale="log")
         axes.legend(frameon=False)
     else:
+        axes.axhline(agreement.CLOSE, color="tab:gray", linestyle="--", linewidth=0.9)
+        axes.annotate(
+            "the paper's",
+            (1, agreement.CLOSE),
+            xycoords=("axes fraction", "data"),
+            ha="right",
+            va="bottom",
+            color="tab:gray",
+        )
         axes.set(xlabel="t", ylabel="PSNR between outputs, dB (± 2 se)")
     axes.spines[["top", "right"]].set_visible(False)
     figure.savefig(path, dpi=130)
