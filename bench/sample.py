@@ -31,6 +31,7 @@ from gsure.denoiser import Denoiser
 from gsure.features import open_features
 from gsure.measurement import Measurement
 from gsure.metrics import frechet
+from gsure.run.build import About, make_denoiser
 from gsure.run.folder import Run
 from gsure.run.settings import Settings, read_preset
 
@@ -48,8 +49,8 @@ print(next(line for line in open("/proc/self/status") if line.startswith("VmHWM"
 
 def untrained() -> tuple[Denoiser, tuple[int, ...]]:
     settings, shape = Settings(**read_preset("digits")), (1, 8, 8)
-    network = gsure.unet(8, 1, settings.width, settings.multipliers, settings.attention, groups=settings.groups)
-    return gsure.Denoiser(network.eval(), gsure.Schedule.for_noise(0.02), gsure.Identity()), shape
+    about = About(shape, "Identity", shape, (1, 2, 2), False, 0.02, (1.0, 1.0), 1797, {})
+    return make_denoiser(settings, about, gsure.Identity()).eval(), shape
 
 
 def alternate(one: Callable[[], object], other: Callable[[], object], rounds: int = 15) -> tuple[float, float, float]:

@@ -8,6 +8,8 @@ import pytest
 import torch
 from torch import Tensor, nn
 
+from gsure import Denoiser, Identity, Schedule
+
 torch.set_num_threads(1)  # tests run in parallel processes
 
 
@@ -48,3 +50,27 @@ class Function(nn.Module):
 def z_score(differences: Tensor) -> Tensor:
     """How many standard errors the mean over samples lies from zero."""
     return differences.mean(0) / (differences.std(0) / len(differences) ** 0.5)
+
+
+def mask_blind_denoiser(correlation: float, keep: float) -> Denoiser:
+    """The exact E[x̄_i | x̄_t, P_ii = 1] of a 2-D Gaussian for a network that is not told P: a mixture over the other's mask."""
+    schedule = Schedule.linear(1e-4, 0.02, 1000)
+    C = torch.tensor([[1, correlation], [correlation, 1]], dtype=torch.float64)
+
+    def given(mask, x_t, a):
+        S = a * mask[:, None] * C * mask + (1 - a) * torch.eye(2, dtype=torch.float64)
+        posterior = a**0.5 * (C * mask) @ torch.linalg.inv(S)
+        log_density = -0.5 * torch.einsum("bi,ij,bj->b", x_t, torch.linalg.inv(S), x_t) - 0.5 * torch.logdet(S)
+        return x_t @ posterior.mT, log_density
+
+    def f(x_t, t):
+        a = schedule.alpha_bar[t[0]].item()
+        full, log_full = given(torch.ones(2).double(), x_t, a)
+        outputs = []
+        for i in range(2):
+            alone, log_alone = given(torch.eye(2).double()[i], x_t, a)
+            both = torch.sigmoid(log_full - log_alone + torch.logit(torch.tensor(keep, dtype=torch.float64)))
+            outputs.append(both * full[:, i] + (1 - both) * alone[:, i])
+        return torch.stack(outputs, 1)
+
+    return Denoiser(Function(f), schedule, Identity())

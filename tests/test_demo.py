@@ -43,7 +43,7 @@ def test_the_demo_makes_its_page_and_goes_on_where_it_was(kind, tmp_path, capsys
     assert {path: path.stat().st_mtime_ns for path in made} == made, "a second call computes nothing again"
 
 
-@pytest.mark.parametrize(("option", "match"), [("--n", "at least 40 samples"), ("--steps", "at least one step")])
+@pytest.mark.parametrize(("option", "match"), [("--n", "asks for 40 samples, not 0"), ("--steps", "at least one step")])
 def test_nothing_is_trained_for_a_demo_that_cannot_end(option, match, tmp_path, capsys):
     assert main(["demo", "digits", "--out", str(tmp_path / "demo"), option, "0"]) == 2
     assert match in capsys.readouterr().err

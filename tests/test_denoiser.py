@@ -33,11 +33,13 @@ def test_predicting_eps_and_predicting_x_are_the_same_denoiser(generator):
 @pytest.mark.parametrize("predicts", ["eps", "v"])
 def test_of_entries_that_carry_no_signal_it_predicts_x(predicts, generator):
     xbar_t, out = torch.randn(2, 2, 1, 4, 4, generator=generator)
-    mask, t = torch.tensor([1.0, 0.0, 1.0, 0.0]).reshape(1, 1, 1, 4), torch.tensor([2, 70])
-    f = Denoiser(Function(lambda x_t, t, mask: out), SCHEDULE, Identity(), predicts, sees_mask=True)
+    mask, t = torch.tensor([[1.0, 0.0, 1.0, 0.0], [0.0, 0.0, 1.0, 1.0]]).reshape(2, 1, 1, 4), torch.tensor([2, 70])
+    f = Denoiser(Function(lambda x_t, t, mask: Hartley().to_signal(out)), SCHEDULE, Hartley(), predicts, sees_mask=True)
     whole, masked = f(xbar_t, t), f(xbar_t, t, mask)
     torch.testing.assert_close(masked, torch.where(mask == 1, whole, out))
-    assert (whole - out).abs().min() > 0
+    assert (whole - out).abs().min() > 1e-4
+    with pytest.raises(ValueError, match=r"as many dimensions as the batch of signals, 4, but this has shape \(4,\)"):
+        f(xbar_t, t, mask[0, 0, 0])
 
 
 def test_only_a_denoiser_that_sees_the_mask_tells_it_to_the_network():

@@ -7,7 +7,7 @@ import math
 import numpy as np
 import pytest
 import torch
-from conftest import Function, z_score
+from conftest import Function, mask_blind_denoiser, z_score
 from running import QUICK
 from sklearn.cross_decomposition import CCA
 
@@ -326,14 +326,15 @@ def test_wholeness_tells_who_uses_the_whole_signal_and_who_is_confused_by_it(gen
     """Of white signals other entries tell nothing, of two deltas they tell all; and one denoiser errs where no hole is."""
     xbar, mask = draw_gaussian(300, generator)
     times = [100, 1000]
-    rows = check_wholeness(GAUSSIAN, make_reader(xbar, mask), times, COVERAGE).numbers["times"]
+    one_each = torch.arange(300)
+    rows = check_wholeness(GAUSSIAN, make_reader(xbar, mask), times, COVERAGE, one_each).numbers["times"]
     assert [row["ratio"] for row in rows] == [1.0, 1.0]
 
     sign = 2.0 * torch.randint(2, (300, 1, 1, 1), generator=generator).double() - 1
     ideal = make_denoiser(
         lambda x_t, a: torch.tanh(a.sqrt() * x_t.sum((1, 2, 3), keepdim=True) / (1 - a)).expand_as(x_t)
     )
-    late = check_wholeness(ideal, make_reader(sign.expand(-1, 1, 8, 8), mask), [800], COVERAGE)
+    late = check_wholeness(ideal, make_reader(sign.expand(-1, 1, 8, 8), mask), [800], COVERAGE, one_each)
     assert late.verdict == "holds"
     assert late.numbers["times"][0]["ratio"] + 5 * late.numbers["times"][0]["se"] < 1
 
@@ -341,9 +342,28 @@ def test_wholeness_tells_who_uses_the_whole_signal_and_who_is_confused_by_it(gen
         energy = (x_t**2).mean((1, 2, 3), keepdim=True) - (1 - alpha_bar_t)
         return alpha_bar_t.sqrt() * x_t + 0.5 * (energy > 0.8 * alpha_bar_t)
 
-    confused = check_wholeness(make_denoiser(knows_holes), make_reader(xbar, mask), times, COVERAGE)
+    confused = check_wholeness(make_denoiser(knows_holes), make_reader(xbar, mask), times, COVERAGE, one_each)
     assert confused.verdict == "doubtful for t < 1000"
-    assert "it is confused" in confused.words
+    assert "the network is confused" in confused.words
+
+    never = COVERAGE.clone()
+    never[..., 0, 0] = 0
+    rows = check_wholeness(GAUSSIAN, make_reader(xbar, mask * (never > 0)), times, never, one_each).numbers["times"]
+    assert [row["ratio"] for row in rows] == [1.0, 1.0]
+    nothing_missing = check_wholeness(GAUSSIAN, make_reader(xbar, mask * 0 + 1), times, COVERAGE * 0 + 1, one_each)
+    assert nothing_missing.verdict == "not checked: no measurement has holes"
+
+
+def test_wholeness_cannot_see_all_of_mask_blindness():
+    """Its limit, as its page says: the exact mask-blind denoiser of correlated Gaussians is better on whole signals too."""
+    generator = torch.Generator().manual_seed(3)
+    factor = torch.linalg.cholesky(torch.tensor([[1, 0.9], [0.9, 1]], dtype=torch.float64))
+    xbar = torch.randn(4000, 2, generator=generator, dtype=torch.float64) @ factor.mT
+    mask = (torch.rand(4000, 2, generator=generator) < 0.4).double()
+    read, keep = make_reader(xbar, mask), torch.full((1, 2), 0.4)
+    check = check_wholeness(mask_blind_denoiser(0.9, 0.4), read, [50, 200, 600], keep, torch.arange(4000))
+    assert check.verdict == "holds"
+    assert check.numbers["times"][1]["ratio"] + 5 * check.numbers["times"][1]["se"] < 1
 
 
 def covered(mask, stated=None, generator=None):

@@ -169,6 +169,9 @@ def test_hidden_entries_are_weighted_as_errors_of_x(generator):
         weight = weigh(schedule.at(t, like=x)).float()
         wanted = torch.where(hidden == 1, weight.clamp(max=1), weight) * x**2
         torch.testing.assert_close(loss, wanted.flatten(1).mean(1))
+        blind = Denoiser(Function(lambda x_t, t: torch.zeros_like(x_t)), schedule, Identity())
+        loss = Objective(coverage=1.0, gamma=gamma).compare(blind, data.hide(hidden), data, t, generator)
+        torch.testing.assert_close(loss, (weight * x**2).flatten(1).mean(1))  # it cannot tell them apart
 
 
 def test_lines_are_hidden_whole_because_their_mask_is_compact(generator):

@@ -9,7 +9,7 @@ import yaml
 
 from gsure.cli import main
 from gsure.cli.reproduce import NAMES
-from gsure.reproduce import names, read_plan, reproduce, samples
+from gsure.reproduce import _experiment, names, read_plan, reproduce, samples
 from gsure.reproduce.results import Results
 from gsure.reproduce.work import digest
 from gsure.run.settings import Settings, known, preset_names, read_preset
@@ -74,6 +74,25 @@ def test_a_case_that_is_asked_otherwise_is_another():
     plan.chosen["n"] += 1
     assert samples.asked(plan, case) != before
     assert digest({"a": 1, "b": 2}) == digest({"b": 2, "a": 1})
+
+
+@pytest.mark.parametrize("name", ["table1", "mri-r4", "mri-denoising", "independence"])
+def test_a_case_is_named_by_how_its_model_is_trained_and_not_by_how_that_is_watched(name):
+    plan = read_plan(name, "tiny")
+    experiment = _experiment(plan.makes)
+    case = experiment.cases(plan)[0]
+    before = experiment.asked(plan, case)
+    plan.chosen["settings"] = {**plan.chosen["settings"], "log_every": 7}
+    assert experiment.asked(plan, case) == before
+    plan.chosen["settings"] = {**plan.chosen["settings"], "lr": 0.123}
+    assert experiment.asked(plan, case) != before
+
+
+def test_what_was_asked_otherwise_gives_way(tmp_path):
+    results = Results(tmp_path / "r.json")
+    for case in ({"p": 0.2, "asked": "old"}, {"p": 0.4, "asked": "old"}, {"p": 0.2, "asked": "new"}):
+        results.add(case, [{"value": 1}])
+    assert [row["case"] for row in results.rows] == [{"p": 0.4, "asked": "old"}, {"p": 0.2, "asked": "new"}]
 
 
 def test_ratio_and_gap_are_those_of_the_numbers(tmp_path):

@@ -2,7 +2,7 @@ import itertools
 
 import pytest
 import torch
-from conftest import Function, z_score
+from conftest import Function, mask_blind_denoiser, z_score
 
 from gsure import Clipped, Denoiser, Hadamard, Identity, Schedule, ddim, ddpm, dpm, generators, mlp, unet, unipc
 from gsure.sampling import times
@@ -150,29 +150,6 @@ def test_the_same_seed_gives_the_same_bytes_without_dropout_and_leaves_the_mode_
 def test_impossible_samplers_are_refused(options, message, generator):
     with pytest.raises(ValueError, match=message):
         ddim(gaussian_denoiser(SCHEDULE), (1, 4), **options, generator=generator)
-
-
-def mask_blind_denoiser(correlation: float, keep: float) -> Denoiser:
-    """The exact E[x̄_i | x̄_t, P_ii = 1] of a 2-D Gaussian for a network that is not told P: a mixture over the other's mask."""
-    C = torch.tensor([[1, correlation], [correlation, 1]], dtype=torch.float64)
-
-    def given(mask, x_t, a):
-        S = a * mask[:, None] * C * mask + (1 - a) * torch.eye(2, dtype=torch.float64)
-        posterior = a**0.5 * (C * mask) @ torch.linalg.inv(S)
-        log_density = -0.5 * torch.einsum("bi,ij,bj->b", x_t, torch.linalg.inv(S), x_t) - 0.5 * torch.logdet(S)
-        return x_t @ posterior.mT, log_density
-
-    def f(x_t, t):
-        a = SCHEDULE.alpha_bar[t[0]].item()
-        full, log_full = given(torch.ones(2).double(), x_t, a)
-        outputs = []
-        for i in range(2):
-            alone, log_alone = given(torch.eye(2).double()[i], x_t, a)
-            both = torch.sigmoid(log_full - log_alone + torch.logit(torch.tensor(keep, dtype=torch.float64)))
-            outputs.append(both * full[:, i] + (1 - both) * alone[:, i])
-        return torch.stack(outputs, 1)
-
-    return Denoiser(Function(f), SCHEDULE, Identity())
 
 
 @pytest.mark.parametrize(("eta", "expected"), [(0.0, (0.84, 0.77, 0.70)), (1.0, (0.87, 0.84, 0.80))])

@@ -57,7 +57,7 @@ class Denoiser(AnyDenoiser):
     def forward(
         self, xbar_t: Float[Tensor, "b *n"], t: Int[Tensor, " b"], condition: Float[Tensor, "..."] | None = None
     ) -> Float[Tensor, "b *n"]:
-        """x̄-hat. `condition` is the mask of x̄_t, at any shape that broadcasts against it; a mask-blind denoiser ignores it."""
+        """x̄-hat. `condition` is the mask of x̄_t, of as many dimensions; a mask-blind denoiser ignores it."""
         t = t.to(xbar_t.device)
         x_t = self.basis.to_signal(xbar_t)
         seen = (_as_batch(condition, xbar_t),) if self.sees_mask else ()
@@ -80,4 +80,8 @@ class Denoiser(AnyDenoiser):
 def _as_batch(mask: Tensor | None, xbar_t: Tensor) -> Tensor:
     if mask is None:
         mask = xbar_t.new_ones([1] * xbar_t.ndim)
+    if mask.ndim != xbar_t.ndim:
+        raise ValueError(
+            f"A mask has as many dimensions as the batch of signals, {xbar_t.ndim}, but this has shape {tuple(mask.shape)}."
+        )
     return mask.expand(len(xbar_t), *mask.shape[1:])

@@ -82,9 +82,9 @@ def unet(
     """
     from diffusers import UNet2DModel  # two seconds of import, paid only by those who build one
 
-    resolutions = [(size // max(1, patch)) >> level for level in range(len(multipliers))]
-    _refuse_unet(size, patch, resolutions, attention, mask_input, mask_shape)
-    size, channels = size // patch, channels * patch**2
+    size, channels = _in_patches(size, patch), channels * patch**2
+    resolutions = [size >> level for level in range(len(multipliers))]
+    _refuse_unet(size, resolutions, attention, mask_input, mask_shape)
     features = 4 * width
     with forked(seed):
         inner = UNet2DModel(
@@ -108,17 +108,19 @@ def unet(
         return UNet(inner, mask_input, None if mask_shape is None else MaskEmbedding(mask_shape, features), patch)
 
 
+def _in_patches(size: int, patch: int) -> int:
+    if patch < 1 or size % patch:
+        raise ValueError(f"Patches of {patch} pixels do not tile images of size {size}.")
+    return size // patch
+
+
 def _refuse_unet(
     size: int,
-    patch: int,
     resolutions: Sequence[int],
     attention: Sequence[int],
     mask_input: MaskInput,
     mask_shape: Sequence[int] | None,
 ) -> None:
-    if patch < 1 or size % patch:
-        raise ValueError(f"Patches of {patch} pixels do not tile images of size {size}.")
-    size //= patch
     halvings = 2 ** (len(resolutions) - 1)
     if never := [resolution for resolution in attention if resolution not in resolutions]:
         raise ValueError(

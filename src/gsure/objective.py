@@ -41,7 +41,7 @@ class Objective:
 
     coverage    E[P], broadcastable against a batch of signals; 1 gives W = I
     gamma       weight over time: "one"; "snr", ᾱ/(1-ᾱ), which turns an error in x into one in ε; "v", 1/(1-ᾱ), into one in v;
-                of hidden entries, which are predicted as x, at most 1
+                at most 1 for hidden entries, if the network is told the mask and so predicts x of them
     hide        further corruption: this share of the kept units is hidden from the network but stays in the loss
     unit        block of mask entries that one corruption drops together, such as (4, 4); () takes them one by one
     floor       `tweedie` divides by max(1-ρ, floor)², and so damps entries in which measurement noise is nearly all the noise
@@ -129,7 +129,8 @@ class Objective:
 
         scale, target, constant, divisor, lambda_t = self._terms(shown, scored, xbar_t, alpha_bar_t)
         gamma_t = self._gamma(alpha_bar_t).to(ybar)
-        gamma_t = torch.where(shown.mask == 1, gamma_t, gamma_t.clamp(max=1))
+        if denoiser.sees_mask:
+            gamma_t = torch.where(shown.mask == 1, gamma_t, gamma_t.clamp(max=1))
         weight = gamma_t * scored.mask * self.squared_weight.to(ybar)  # γ_t P W²
         diagonal = (lambda_t.to(ybar) * shown.mask * weight).expand_as(ybar)
         if probe is None:

@@ -15,7 +15,7 @@ def _diagnose_options(parser: ArgumentParser) -> None:
     parser.add_argument("run", type=str, help="folder of a run; its folder diagnosis is written")
     parser.add_argument("--oracle", type=str, help="a run that learned from clean signals, to compare with")
     parser.add_argument(
-        "--clean", type=str, help="the clean signals behind the run's data: the error of dropped entries"
+        "--clean", type=str, help="the clean signals behind the run's data: for dropped entries and whole signals"
     )
     parser.add_argument("--n", type=int, default=512, help="held-out measurements to look at, at most")
     parser.add_argument(

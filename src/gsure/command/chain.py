@@ -9,7 +9,7 @@ from gsure.command.train import train
 from gsure.corruption import FAMILIES
 from gsure.run import checkpoint
 from gsure.run.folder import Run
-from gsure.run.settings import Settings
+from gsure.run.settings import Settings, option
 from gsure.source import Source
 
 
@@ -27,6 +27,9 @@ def measure_once(
 def train_once(data: Path, out: Path, settings: Settings, clean: Path, progress: bool) -> None:
     """Until the last step. Training that is stopped by Ctrl-C saves and ends in peace: here that is an interrupt."""
     run = Run(out)
+    if run.exists() and (changes := run.config.settings.differences(settings)):
+        told = "; ".join(f"{option(name)} was {old}, now {new}" for name, (old, new) in changes.items())
+        raise ValueError(f"{out} was trained otherwise ({told}): remove it, or choose another folder.")
     if not run.exists() or _last_step(run) < settings.steps:
         train(data, out, settings, clean=clean, resume=run.exists(), progress=progress)
         if _last_step(run) < settings.steps:

@@ -20,7 +20,8 @@ from gsure.source import open_source
 
 Kind = Literal["digits", "mri"]
 FILES = ("train", "train-clean", "test", "test-clean")
-FEWEST = 40
+FEWEST_SAMPLES = 40
+"""More than the features of either demo, without which their laws have no distance."""
 MODELS = {"oracle": "oracle", "naive": "naive", "gsure": "measured"}
 
 
@@ -73,8 +74,10 @@ def demo(
     """
     if kind not in get_args(Kind):
         raise ValueError(f"There are the demos {', '.join(get_args(Kind))}, not {kind!r}.")
-    if n < FEWEST:
-        raise ValueError(f"The demo compares laws of features, which needs at least {FEWEST} samples: n = {n}.")
+    if n < FEWEST_SAMPLES:
+        raise ValueError(
+            f"The demo compares laws of up to 32 features, so it asks for {FEWEST_SAMPLES} samples, not {n}."
+        )
     if steps is not None and steps < 1:
         raise ValueError(f"A model trains for at least one step: steps = {steps}.")
     chosen, folder = DEMOS[kind], Path(out)

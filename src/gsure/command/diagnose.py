@@ -44,7 +44,7 @@ def diagnose(
 ) -> dict[str, Any]:
     """Check a run's assumptions on n of its held-out measurements; figures and diagnosis.json go to RUN/diagnosis.
 
-    `clean` are the signals behind the run's data, which the error of dropped entries needs, and an oracle too.
+    `clean` are the signals behind the run's data, needed for the error of dropped entries and of whole signals.
     """
     if n < FEWEST or batch < 1:
         raise ValueError(f"n must be at least {FEWEST} and batch at least 1, but they are {n} and {batch}.")
@@ -62,11 +62,11 @@ def diagnose(
         checks = [_coverage(data, batch, seed), _noise(denoiser, held_out, positions)]
         advance(1)
         checks.append(_independence(denoiser, reading, times, held_out, positions, seed, advance))
-        checks.append(_wholeness(denoiser, reading, times, held_out, signals, seed, advance))
+        checks.append(_wholeness(denoiser, reading, times, held_out, positions, signals, seed, advance))
         checks.append(_agreement(denoiser, other, reading, times, signals, config, seed, advance))
     learned = LEARNED if held_out is data else ""
-    for k, more in ((2, learned), (3, learned), (4, learned + notes)):
-        checks[k] = replace(checks[k], words=checks[k].words and checks[k].words + more)
+    said = {independence.NAME: learned, wholeness.NAME: learned, agreement.NAME: learned + notes}
+    checks = [replace(check, words=check.words and check.words + said.get(check.name, "")) for check in checks]
     options = _spelled(oracle=oracle, clean=clean, n=n, which=None if which == "best" else which, seed=seed)
     result = {"run": str(Path(run).resolve()), "measurements": len(positions), "held_out": held_out is not data}
     return _write(
@@ -172,12 +172,19 @@ def _independence(
 ) -> Check:
     name, title = independence.NAME, independence.TITLE
     if len(positions) < FEWEST:
-        why = f"needs at least {FEWEST} held-out measurements, and there are {len(positions)}"
-        return not_checked(name, title, why)
-    _, group = np.unique(np.array(held_out.groups())[positions], return_inverse=True)
+        return not_checked(name, title, _too_few(positions))
     return independence.check_independence(
-        denoiser, read, times, held_out.coverage, torch.from_numpy(group), seed=seed, advance=advance
+        denoiser, read, times, held_out.coverage, _groups(held_out, positions), seed=seed, advance=advance
     )
+
+
+def _too_few(positions: np.ndarray) -> str:
+    return f"needs at least {FEWEST} held-out measurements, and there are {len(positions)}"
+
+
+def _groups(held_out: Measurements, positions: np.ndarray) -> torch.Tensor:
+    _, group = np.unique(np.array(held_out.groups())[positions], return_inverse=True)
+    return torch.from_numpy(group)
 
 
 def _wholeness(
@@ -185,13 +192,19 @@ def _wholeness(
     read: Read,
     times: list[int],
     held_out: Measurements,
+    positions: np.ndarray,
     signals: Signals | None,
     seed: int,
     advance: Callable[[int], None],
 ) -> Check:
+    name, title = wholeness.NAME, wholeness.TITLE
     if signals is None:
-        return not_checked(wholeness.NAME, wholeness.TITLE, "needs --clean")
-    return wholeness.check_wholeness(denoiser, read, times, held_out.coverage, seed=seed, advance=advance)
+        return not_checked(name, title, "needs --clean")
+    if len(positions) < FEWEST:
+        return not_checked(name, title, _too_few(positions))
+    return wholeness.check_wholeness(
+        denoiser, read, times, held_out.coverage, _groups(held_out, positions), seed=seed, advance=advance
+    )
 
 
 def _agreement(

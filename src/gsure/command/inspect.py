@@ -56,8 +56,11 @@ def _common(data: Measurements | Signals) -> dict[str, Any]:
 
 def _advice(data: Measurements, some: Measurement) -> str:
     """Whether the signals are of the size that noise schedules are made for; from an unbiased estimate of their power."""
-    power = (some.ybar.double() ** 2 - (some.mask * some.std).double() ** 2) / data.coverage
-    rms = float(power.mean().clamp(min=0).sqrt())
+    power = ((some.ybar.double() ** 2 - (some.mask * some.std).double() ** 2) / data.coverage).flatten(1).mean(1)
+    mean, error = float(power.mean()), float(power.std(correction=0)) / len(power) ** 0.5
+    if mean <= 3 * error:
+        return "yes" if len(power) < 2 else "yes, but noise hides how large the signals are, which should be about 1"
+    rms = mean**0.5
     if 0.1 <= rms <= 10:
         return "yes"
     return f"badly: signals have root mean square {rms:.2g}, where schedules expect about 1; divide them by {rms:.2g} first"

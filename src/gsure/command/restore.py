@@ -57,6 +57,8 @@ def restore(
     """
     if draws < 1 or batch < 1 or (limit is not None and limit < 1):
         raise ValueError(f"draws, batch and limit must be at least 1, but are {draws}, {batch} and {limit}.")
+    if method not in get_args(Method):
+        raise ValueError(f"--method is one of {', '.join(get_args(Method))}, not {method!r}.")
     denoiser, config, step = load_with_config(run, which)
     denoiser.to(device())
     posterior = _Draws(denoiser, method, draws, steps, eta, eta_b, spacing, seed)
@@ -100,19 +102,18 @@ class _Draws:
     spacing: Spacing
     seed: int
 
-    def __post_init__(self) -> None:
-        if self.method not in get_args(Method):
-            raise ValueError(f"--method is one of {', '.join(get_args(Method))}, not {self.method!r}.")
-
     def options(self) -> dict[str, Any]:
         return {key: getattr(self, key) for key in ("method", "draws", "steps", "eta", "eta_b", "spacing", "seed")}
 
     def summary(self, measurement: Measurement, indices: range) -> dict[str, Tensor]:
         """What is kept of the draws, by KINDS."""
         x = self(measurement, indices)
-        std = x.std(0, correction=min(1, self.draws - 1))
-        baseline = self.denoiser.basis.to_signal(measurement.ybar)
-        return dict(zip(KINDS, (x.mean(0), std, x[0], baseline), strict=True))
+        return {
+            "mean": x.mean(0),
+            "std": x.std(0, correction=min(1, self.draws - 1)),
+            "draw": x[0],
+            "baseline": self.denoiser.basis.to_signal(measurement.ybar),
+        }
 
     def __call__(self, measurement: Measurement, indices: range) -> Tensor:
         """(draws, b, *n) signals. All draws of all measurements go through the network as one batch."""

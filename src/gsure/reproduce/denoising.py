@@ -119,7 +119,7 @@ def _draw(plan: Plan, found: dict[Case, list[dict[str, Any]]], path: Path) -> No
     else:
         axes.axhline(agreement.CLOSE, color="tab:gray", linestyle="--", linewidth=0.9)
         axes.annotate(
-            "the paper's",
+            f"{agreement.CLOSE:g} dB, the paper's",
             (1, agreement.CLOSE),
             xycoords=("axes fraction", "data"),
             ha="right",

@@ -35,9 +35,12 @@ class Results:
         return [row for row in self.rows if row["case"] == _plain(case)]
 
     def add(self, case: Mapping[str, Any], found: Sequence[Mapping[str, Any]]) -> None:
-        """Put what was found of a case into the file, in place of what was there."""
+        """Put what was found of a case into the file, in place of what was there of it, however it was asked."""
         made_on = {"gsure": gsure.__version__, "torch": torch.__version__, "machine": platform.machine()}
-        others = [row for row in self.rows if row["case"] != _plain(case)]
+        named = {
+            key: value for key, value in _plain(case).items() if key != "asked"
+        }  # asked otherwise before: out of date
+        others = [row for row in self.rows if named != {key: row["case"][key] for key in row["case"] if key != "asked"}]
         rows = [*others, *({"case": _plain(case), **row, "made_on": made_on} for row in found)]
         self.path.parent.mkdir(parents=True, exist_ok=True)
         with replacing(self.path) as temporary:
