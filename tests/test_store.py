@@ -59,6 +59,28 @@ def test_what_is_written_is_read(tmp_path, generator, shards):
     assert not [p for p in tmp_path.iterdir() if p.name != "m.h5"], "no temporary is left"
 
 
+SECOND = """
+import sys, torch
+from gsure.store import Writer
+with Writer(sys.argv[1], 2, (1, 2, 2), {}, shards=int(sys.argv[2])) as writer:
+    print("entered")
+"""
+
+
+@pytest.mark.parametrize("shards", [1, 2])
+def test_a_file_that_another_process_is_writing_is_left_alone(tmp_path, generator, shards):
+    path = tmp_path / "s.h5"
+    command = [sys.executable, "-c", SECOND, str(path), str(shards)]
+    x = torch.randn(4, 1, 2, 2, generator=generator)
+    with Writer(path, 4, (1, 2, 2), HEADER, shards=shards) as writer:
+        writer.append(x[:1], ["a"], [1.0])
+        second = subprocess.run(command, capture_output=True, text=True, check=False)
+        writer.append(x[1:], ["b", "c", "d"], [1.0] * 3)
+    assert "Another process is writing" in second.stderr
+    assert "entered" not in second.stdout
+    torch.testing.assert_close(Signals(path)[:], x)
+
+
 def test_singular_values_and_sigma_0_are_kept_apart(tmp_path, generator):
     svals = torch.rand(5, 1, 4, 4, generator=generator) + 0.2
     sigma_0 = torch.tensor([0.1, 0.2, 0.3, 0.0, 0.5])

@@ -70,6 +70,7 @@ class Writer:
             raise OSError(
                 errno.ENOSPC, f"{self.path} needs {needed / 1e9:.1f} GB, but only {free / 1e9:.1f} GB are free there"
             )
+        self._refuse_busy()
         self._remove_temporary()
         if len(self.sizes) > 1:
             self.temporary.mkdir()
@@ -198,6 +199,19 @@ class Writer:
                 os.replace(self.temporary, self.path)
         finally:
             self._remove_temporary()
+
+    def _refuse_busy(self) -> None:
+        """What a killed process left is replaced; what another one is writing now, and so keeps locked, is not."""
+        for part in self.temporary.glob("*.h5") if self.temporary.is_dir() else [self.temporary]:
+            try:
+                with contextlib.suppress(FileNotFoundError):
+                    h5py.File(part, "r+").close()
+            except BlockingIOError as error:
+                raise ValueError(
+                    f"Another process is writing {self.path} now: wait for it, or write elsewhere."
+                ) from error
+            except OSError:
+                continue  # cut short by a kill
 
     def _remove_temporary(self) -> None:
         if self.temporary.is_dir():
