@@ -117,7 +117,11 @@ def test_what_is_wrong_is_said(tmp_path, capsys):
     assert "Fashion-MNIST: give its folder by --data" in capsys.readouterr().err
     assert main([*arguments, "--only", "nothing"]) == 2
     assert "oracle p=0.4 seed=0" in capsys.readouterr().err
-    for text, match in {"[]": "is not a file of results", '{"rows": [1]}': "has rows that are no results"}.items():
+    for text, match in {
+        "[]": "is not a file of results",
+        '{"rows": [1]}': "has rows that are no results",
+        '{"rows": [{"case": 1}]}': "has rows that are no results",
+    }.items():
         (tmp_path / "o" / "table1-small.json").write_text(text)
         assert main([*arguments, "--draw"]) == 2
         assert match in capsys.readouterr().err

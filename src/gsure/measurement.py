@@ -133,6 +133,12 @@ class Measurement:
         mask = self.mask * (1 - hidden)
         return Measurement._trusted(self.ybar * mask, mask, self.std)
 
+    def complete(self, xbar: Float[Tensor, "b *n"]) -> "Measurement":
+        """A whole signal: as measured, noise included, where it was; elsewhere `xbar`, as if that had no noise."""
+        return Measurement._trusted(
+            torch.where(self.mask == 1, self.ybar, xbar), torch.ones_like(self.mask), self.mask * self.std
+        )
+
     @property
     def max_std(self) -> float:
         """The largest std among kept entries."""

@@ -92,9 +92,12 @@ class Objective:
         t: Int[Tensor, " b"],
         generator: Generators,
         probe: Float[Tensor, "b *n"] | None = None,
+        shown: Measurement | None = None,
     ) -> Float[Tensor, " b"]:
-        """The loss of each sample at its time t. `probe` replaces the Gaussian v of Hutchinson's estimator."""
-        shown = measurement.hide(self._hidden(measurement, generator)) if self.hide else measurement
+        """The loss of each sample at its time t. `probe` replaces the Gaussian v of Hutchinson's estimator, `shown` what the
+        network sees of the measurement: else that is all that is not hidden."""
+        if shown is None:
+            shown = measurement.hide(self._hidden(measurement, generator)) if self.hide else measurement
         return self.compare(denoiser, shown, measurement, t, generator, probe)
 
     def compare(
@@ -106,7 +109,7 @@ class Objective:
         generator: Generators,
         probe: Float[Tensor, "b *n"] | None = None,
     ) -> Float[Tensor, " b"]:
-        """The loss on `scored` of a denoiser that gets to see `shown`, the same measurement or a part of it."""
+        """The loss on `scored` of a denoiser that gets to see `shown`: the same measurement, a part of it, or it completed."""
         ybar = scored.ybar
         t = t.to(ybar.device)
         if t.shape != (len(ybar),) or t.is_floating_point() or int(t.min()) < 1:

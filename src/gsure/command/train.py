@@ -6,6 +6,7 @@ compute what one computes. Dropout is the exception: its mask is drawn for the p
 """
 
 import contextlib
+import itertools
 import math
 import os
 import re
@@ -23,6 +24,7 @@ import torch
 from torch import Tensor, nn
 
 from gsure.basis import Basis
+from gsure.command.completion import complete
 from gsure.command.progress import Bar, bar
 from gsure.denoiser import Denoiser
 from gsure.noise import generators
@@ -58,24 +60,55 @@ def train(
     """
     board = _open_board(Path(out)) if tensorboard else None
     job = prepare(data, out, settings, clean, resume, force, basis, network)
-    settings, main = job.settings, job.accelerator.is_main_process
-    with bar("training", settings.steps, progress and main, done=job.first) as advance, _signals(advance.say) as stop:
-        for note in job.notes if main else []:
-            advance.say(note, always=True)
-        advance.say(job.introduction)
-        try:
-            with contextlib.closing(Log(job, board(job.first) if board and main else None)) as log:
-                _loop(job, log, advance, stop)
-        except OSError as error:
-            told = f"{str(error).rstrip('.')}. The last checkpoint is whole; mend this and go on with: {job.resume_command}"
-            raise OSError(told) from error
+    main = job.accelerator.is_main_process
+    try:
+        with contextlib.closing(Log(job, board(job.first) if board and main else None)) as log:
+            for first, last in _stretches(job.settings, job.first):
+                with log.aside():
+                    _complete(job, first, progress and main)
+                with bar("training", job.settings.steps, progress and main, done=first) as advance:
+                    if first == job.first and main:
+                        _introduce(job, advance)
+                    with _signals(advance.say) as stop:
+                        _loop(job, first, last, log, advance, stop)
+                if stop.asked:
+                    break
+    except OSError as error:
+        mend = f"The last checkpoint is whole; mend this and go on with: {job.resume_command}"
+        raise OSError(f"{str(error).rstrip('.')}. {mend}") from error
     job.accelerator.end_training()
     return job.averaged
 
 
-def _loop(job: Job, log: "Log", advance: Bar, stop: "Stop") -> None:
+def _introduce(job: Job, advance: Bar) -> None:
+    for note in job.notes:
+        advance.say(note, always=True)
+    advance.say(job.introduction)
+
+
+def _stretches(settings: Settings, first: int) -> list[tuple[int, int]]:
+    """The steps still to do, cut where measurements are completed.
+
+    >>> _stretches(Settings(steps=9, complete_at=(3, 6, 12)), 4)
+    [(4, 6), (6, 9)]
+    """
+    return list(
+        itertools.pairwise([first, *(at for at in settings.complete_at if first < at < settings.steps), settings.steps])
+    )
+
+
+def _complete(job: Job, done: int, progress: bool) -> None:
+    """Go on with the measurements as the model completed them last, if it is to; it does so now, if that is not done yet."""
+    latest = max((at for at in job.settings.complete_at if at <= done < job.settings.steps), default=None)
+    if latest is not None:
+        complete(job, latest, progress)
+        if latest == done:
+            job.best = None  # was judged by measurements that were not complete
+
+
+def _loop(job: Job, first: int, last: int, log: "Log", advance: Bar, stop: "Stop") -> None:
     settings, main = job.settings, job.accelerator.is_main_process
-    for step, parts in _batches(job):
+    for step, parts in _batches(job, first, last):
         job.losses.append(_step(job, step, parts))
         done = step + 1
         if done % settings.log_every == 0:
@@ -84,7 +117,7 @@ def _loop(job: Job, log: "Log", advance: Bar, stop: "Stop") -> None:
         with log.aside():
             if stopping:  # at once: whoever sent the signal may not wait for a validation
                 _save(job, done)
-            if done % settings.checkpoint_every == 0 or done == settings.steps:
+            if done % settings.checkpoint_every == 0 or done == last:
                 _validate(job, log, advance, done)
                 _save(job, done)
             if settings.picture_every and done % settings.picture_every == 0 and main and not stopping:
@@ -96,12 +129,12 @@ def _loop(job: Job, log: "Log", advance: Bar, stop: "Stop") -> None:
             break
 
 
-def _batches(job: Job) -> Iterator[tuple[int, list[tuple[np.ndarray, np.ndarray]]]]:
-    """Each step still to do, and this process's part of its batch: numbers of samples in the whole run, and positions of
+def _batches(job: Job, first: int, last: int) -> Iterator[tuple[int, list[tuple[np.ndarray, np.ndarray]]]]:
+    """Each of these steps, and this process's part of its batch: numbers of samples in the whole run, and positions of
     measurements in the file; divided into the parts that are computed at once."""
     settings, rank, processes = job.settings, job.accelerator.process_index, job.accelerator.num_processes
-    order = job.examples.measurements.order(settings.batch, settings.steps, settings.seed, job.first, rank, processes)
-    for step, positions in enumerate(order, start=job.first):
+    order = job.examples.measurements.order(settings.batch, last, settings.seed, first, rank, processes)
+    for step, positions in enumerate(order, start=first):
         numbers = np.arange(step * settings.batch, (step + 1) * settings.batch)[rank::processes]
         divided = (np.array_split(indices, settings.accumulate) for indices in (numbers, positions))
         yield step, list(zip(*divided, strict=True))
@@ -110,14 +143,16 @@ def _batches(job: Job) -> Iterator[tuple[int, list[tuple[np.ndarray, np.ndarray]
 def _step(job: Job, step: int, parts: list[tuple[np.ndarray, np.ndarray]]) -> float:
     """One step of the optimizer; returns the loss of this process's part of the batch."""
     settings, accelerator = job.settings, job.accelerator
-    losses, times = [], []
+    losses, times, completed = [], [], job.examples.completed is not None
     job.optimizer.zero_grad()
     for last, (numbers, positions) in zip(range(1 - len(parts), 1), parts, strict=True):
         generator = generators(settings.seed, STREAM, indices=numbers)
-        measurement = job.examples.mirrored(job.examples[positions], generator).to(accelerator.device)
+        read = job.examples[positions]
+        both = job.examples.mirrored([read, job.examples.shown(read, positions)], generator)
+        measurement, shown = (part.to(accelerator.device) for part in both)
         t = job.denoiser.schedule.draw(len(measurement), generator)
         with contextlib.nullcontext() if last == 0 else accelerator.no_sync(job.denoiser.network):
-            loss = job.objective(job.denoiser, measurement, t, generator)
+            loss = job.objective(job.denoiser, measurement, t, generator, shown=shown if completed else None)
             (loss.mean() / len(parts)).backward()
         losses.append(loss.detach())
         times.append(t)

@@ -27,7 +27,7 @@ class Results:
             rows = list(json.loads(self.path.read_text())["rows"])
         except (ValueError, KeyError, TypeError) as error:
             raise ValueError(f"{self.path} is not a file of results: move it away, or restore it.") from error
-        if not all(isinstance(row, dict) and "case" in row for row in rows):
+        if not all(isinstance(row, dict) and isinstance(row.get("case"), dict) for row in rows):
             raise ValueError(f"{self.path} has rows that are no results: move it away, or restore it.")
         return rows
 
@@ -37,15 +37,17 @@ class Results:
     def add(self, case: Mapping[str, Any], found: Sequence[Mapping[str, Any]]) -> None:
         """Put what was found of a case into the file, in place of what was there of it, however it was asked."""
         made_on = {"gsure": gsure.__version__, "torch": torch.__version__, "machine": platform.machine()}
-        named = {
-            key: value for key, value in _plain(case).items() if key != "asked"
-        }  # asked otherwise before: out of date
-        others = [row for row in self.rows if named != {key: row["case"][key] for key in row["case"] if key != "asked"}]
+        others = [row for row in self.rows if _name(row["case"]) != _name(_plain(case))]
         rows = [*others, *({"case": _plain(case), **row, "made_on": made_on} for row in found)]
         self.path.parent.mkdir(parents=True, exist_ok=True)
         with replacing(self.path) as temporary:
             lines = ",\n".join(json.dumps(row, ensure_ascii=False) for row in rows)
             temporary.write_text(f'{{"rows": [\n{lines}\n]}}\n')
+
+
+def _name(case: Mapping[str, Any]) -> dict[str, Any]:
+    """Which case it is, however it was asked."""
+    return {key: value for key, value in case.items() if key != "asked"}
 
 
 def _plain(case: Mapping[str, Any]) -> Any:

@@ -43,7 +43,7 @@ def cases(plan: Plan) -> list[Case]:
 def asked(plan: Plan, case: Case) -> dict[str, Any]:
     """What the result of a case depends on, in short: a case that was asked otherwise is another."""
     wanted = {key: value for key, value in plan.chosen.items() if key not in ("runs", "preset", "settings")}
-    wanted |= {"training": training(*_settings(plan, case)), "sigma": plan.common["noise"][case.p]}
+    wanted |= {"training": training(*settings_of(plan, case)), "sigma": plan.common["noise"][case.p]}
     return {"block": case.block, "p": case.p, "seed": case.seed, "asked": digest(wanted)}
 
 
@@ -51,10 +51,10 @@ def train(plan: Plan, case: Case, work: Work) -> tuple[Measured, Path]:
     """The measurements of a case, and the run that learned from them."""
     chosen = plan.chosen
     files = work.measured(chosen["images"], {**chosen["corruption"], "p": case.p}, plan.common["noise"][case.p])
-    return files, work.trained(files, *_settings(plan, case))
+    return files, work.trained(files, *settings_of(plan, case))
 
 
-def _settings(plan: Plan, case: Case) -> tuple[str, dict[str, Any]]:
+def settings_of(plan: Plan, case: Case) -> tuple[str, dict[str, Any]]:
     """The preset of a case, and what the case changes of it."""
     preset, changes = plan.chosen["preset"], plan.common["blocks"][case.block]
     preset = preset if isinstance(preset, str) else preset[case.p]

@@ -62,7 +62,7 @@ class Work:
 
     def trained(self, files: Measured, preset: str, changes: Mapping[str, Any]) -> Path:
         """A finished run. It is found again whatever else the preset may say one day about pictures or checkpoints."""
-        settings = _settings(preset, changes)
+        settings = _resolved(preset, changes)
         asked = {"data": files.data.parent.name} | training(preset, changes)
         run = self.folder / "runs" / _name(f"{preset}-{settings.data_as}", asked)
         train_once(files.data, run, settings, files.clean, self.progress)
@@ -85,14 +85,15 @@ class Work:
 
 def training(preset: str, changes: Mapping[str, Any]) -> dict[str, Any]:
     """What the weights depend on. A setting that is as by default is left out, so that a new one renames no run."""
-    settings = _settings(preset, changes)
+    settings = _resolved(preset, changes)
     fixed = [f.name for f in dataclasses.fields(Settings) if not f.metadata["free"]]
     plain = Settings()
     differing = {name: value for name in fixed if (value := getattr(settings, name)) != getattr(plain, name)}
     return differing | {"steps": settings.steps}
 
 
-def _settings(preset: str, changes: Mapping[str, Any]) -> Settings:
+def _resolved(preset: str, changes: Mapping[str, Any]) -> Settings:
+    """A preset with some settings changed, as the tables of an experiment say them."""
     return Settings(**(read_preset(preset) | known(changes, "This experiment")))
 
 

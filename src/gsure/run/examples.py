@@ -20,6 +20,8 @@ class Examples:
     measurements: Measurements
     signals: Signals | None
     settings: Settings
+    completed: Signals | None = None
+    """Whole signals, one for each measurement: what was measured, and draws of a model for the rest."""
 
     def __len__(self) -> int:
         return len(self.measurements)
@@ -45,14 +47,28 @@ class Examples:
             return self.measurements.coverage
         return torch.ones(())
 
-    def mirrored(self, measurement: Measurement, generator: Generators) -> Measurement:
+    def shown(self, measurement: Measurement, positions: Sequence[int] | np.ndarray) -> Measurement:
+        """What the network sees of these measurements: nothing else, or the signals that complete them."""
+        if self.completed is None:
+            return measurement
+        return measurement.complete(self.measurements.basis.to_spectral(self.completed[positions]))
+
+    def mirrored(self, measurements: Sequence[Measurement], generator: Generators) -> list[Measurement]:
         """Half of the samples mirrored, together with their masks and std: a measurement of the mirrored signal."""
         if not self.settings.flip:
-            return measurement
-        ones = [1] * (measurement.ybar.ndim - 1)
-        chosen = uniform((len(measurement),), generator, like=measurement.ybar).reshape(-1, *ones) < 0.5
-        parts = (measurement.ybar, measurement.mask, measurement.std)
-        return Measurement._trusted(*(torch.where(chosen, part.flip(-1), part) for part in parts))
+            return list(measurements)
+        ybar = measurements[0].ybar
+        chosen = uniform((len(ybar),), generator, like=ybar).reshape(-1, *[1] * (ybar.ndim - 1)) < 0.5
+        return [
+            Measurement._trusted(*(torch.where(chosen, part.flip(-1), part) for part in (m.ybar, m.mask, m.std)))
+            for m in measurements
+        ]
+
+    def spread(self, n: int) -> "Examples":
+        """At most n of them, from all over the file."""
+        n = min(n, len(self))
+        chosen = np.arange(n) * len(self) // n
+        return replace(self, measurements=self.measurements.subset(chosen))
 
 
 def open_examples(
@@ -79,7 +95,7 @@ def _refuse(measurements: Measurements, clean: Signals | None, settings: Setting
     coverage = measurements.coverage
     if settings.flip and not torch.allclose(coverage, coverage.flip(-1)):
         raise ValueError("--flip needs a coverage E[P] that is its own mirror image, and that of this data is not.")
-    if settings.hide and settings.data_as != "measured":
-        raise ValueError(
-            f"--hide hides a part of what was measured; with --data-as {settings.data_as} all counts as clean."
-        )
+    if settings.data_as != "measured":
+        asked = {"--hide hides a part of": settings.hide, "--complete-at fills in the rest of": settings.complete_at}
+        for does in (does for does, value in asked.items() if value):
+            raise ValueError(f"{does} what was measured; with --data-as {settings.data_as} all counts as clean.")

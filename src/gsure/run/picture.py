@@ -34,6 +34,7 @@ def draw_denoised(path: Path, denoiser: Denoiser, held_out: Examples, step: int,
     positions = list(range(min(columns, len(data))))
     like = next(denoiser.parameters())
     measurement = held_out[positions].to(like.device)
+    shown = held_out.shown(held_out[positions], positions).to(like.device)
 
     def pictures(xbar: torch.Tensor) -> list[torch.Tensor]:
         return [as_picture(x, data.header["complex"]) for x in data.basis.to_signal(xbar).cpu()]
@@ -43,15 +44,17 @@ def draw_denoised(path: Path, denoiser: Denoiser, held_out: Examples, step: int,
         whole = measurement.mask.expand_as(measurement.ybar).amax(1).cpu()
         measured = [coloured(picture, kept) for picture, kept in zip(measured, whole, strict=True)]
     rows = [("measured", measured)]
+    if held_out.completed is not None:
+        rows.append(("completed", pictures(shown.ybar)))
     for share in (0.1, 0.3, 0.6):
         t = torch.full((len(positions),), max(1, round(share * denoiser.schedule.T)), device=like.device)
         alpha_bar_t = denoiser.schedule.at(t, like=measurement.ybar)
         eps = normal(
             measurement.shape, generators(held_out.settings.seed, STREAM, int(t[0]), indices=positions), like=like
         )
-        xbar_t = measurement.perturb(alpha_bar_t, eps)
+        xbar_t = shown.perturb(alpha_bar_t, eps)
         rows.append((f"t = {int(t[0])}", pictures(xbar_t)))
-        rows.append(("denoised", pictures(denoiser(xbar_t, t, measurement.mask))))
+        rows.append(("denoised", pictures(denoiser(xbar_t, t, shown.mask))))
     if held_out.signals is not None:
         rows.append(("clean", pictures(held_out.xbar(positions))))
     draw_rows(path, rows, f"held-out measurements after {step:,} steps")

@@ -32,6 +32,11 @@ class Settings:
     )
     weighted: bool = _setting(True, "W = E[P]^(-1/2); no-weighted is W = I, as the paper's CelebA")
     hide: float = _setting(0.0, "hide this share of what was measured from the network, and keep it in the loss")
+    complete_at: tuple[int, ...] = _setting(
+        (), "steps after which the model fills in what was not measured, to learn from whole signals from then on"
+    )
+    completions: int = _setting(10_000, "how many measurements are filled in, at most; the others are not used then")
+    completion_calls: int = _setting(10, "network calls to fill in one")
     divergence: Literal["double-backward", "finite-difference"] = _setting(
         "double-backward", "how gsure-y, gsure, paper and exact estimate it"
     )
@@ -83,7 +88,7 @@ class Settings:
     keep: int = _setting(2, "how many checkpoints stay, besides the best", free=True)
 
     def __post_init__(self) -> None:
-        for name in ("multipliers", "attention"):
+        for name in ("multipliers", "attention", "complete_at"):
             object.__setattr__(self, name, tuple(getattr(self, name)))
         for setting in dataclasses.fields(self):
             value = getattr(self, setting.name)
@@ -100,6 +105,8 @@ class Settings:
             "keep",
             "bands",
             "validate_on",
+            "completions",
+            "completion_calls",
             "T",
             "groups",
             "patch",
@@ -121,8 +128,13 @@ class Settings:
             )
         if not 0 < self.lr < float("inf"):
             raise ValueError(f"--lr must be a positive number, but is {self.lr}.")
-        if self.bands > self.T:
-            raise ValueError(f"--bands divides the range of t, so it cannot exceed T = {self.T}, but is {self.bands}.")
+        for name in ("bands", "completion_calls"):
+            if getattr(self, name) > self.T:
+                raise ValueError(
+                    f"{option(name)} divides the range of t, so it cannot exceed T = {self.T}, but is {getattr(self, name)}."
+                )
+        if list(self.complete_at) != sorted({step for step in self.complete_at if step > 0}):
+            raise ValueError(f"--complete-at are growing numbers of steps, of at least 1, but are {self.complete_at}.")
         needs_divergence = self.objective in ("gsure-y", "gsure", "paper", "exact")
         if self.compile and needs_divergence and self.divergence == "double-backward":
             raise ValueError(

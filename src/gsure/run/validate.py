@@ -70,7 +70,9 @@ def _errors(
     device: torch.device,
 ) -> Iterator[tuple[str, Tensor]]:
     number, low, high = band
-    measurement = held_out[positions].to(device)
+    measurement = held_out[positions]
+    shown = held_out.shown(measurement, positions).to(device)
+    measurement = measurement.to(device)
     seed = held_out.settings.seed
 
     def noise() -> list[torch.Generator]:
@@ -78,13 +80,13 @@ def _errors(
 
     u = uniform((len(positions),), generators(seed, STREAM, number, -1, indices=positions), like=measurement.ybar)
     t = low + 1 + (u * (high - low)).long().clamp(max=high - low - 1)
-    estimate = exact(denoiser, measurement, t, noise())
+    estimate = exact.compare(denoiser, shown, measurement, t, noise())
     yield "estimate", estimate
     if held_out.signals is None:
         return
     xbar = held_out.xbar(positions).to(device)
     truth = Measurement._trusted(measurement.mask * xbar, measurement.mask, torch.zeros_like(measurement.std))
-    true = exact.compare(denoiser, measurement, truth, t, noise())  # the same x̄_t, scored against the truth
+    true = exact.compare(denoiser, shown, truth, t, noise())  # the same x̄_t, scored against the truth
     yield "true", true
     yield "difference", estimate - true
     yield "full", plain(denoiser, Measurement.clean(xbar), t, noise())

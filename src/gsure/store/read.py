@@ -177,12 +177,13 @@ class Measurements(_Stored):
             )
         shuffled = names[torch.randperm(len(names), generator=torch.Generator().manual_seed(seed)).numpy()]
         chosen = np.isin(groups, shuffled[: min(len(names) - 1, max(1, round(held_out * len(names))))])
-        sides = []
-        for side in (~chosen, chosen):
-            part = object.__new__(Measurements)
-            part.__dict__ = {**self.__dict__, "indices": self.indices[side]}
-            sides.append(part)
-        return sides[0], sides[1]
+        return self.subset(~chosen), self.subset(chosen)
+
+    def subset(self, chosen: np.ndarray) -> "Measurements":
+        """Those at these positions, or where this is true."""
+        part = object.__new__(Measurements)
+        part.__dict__ = {**self.__dict__, "indices": self.indices[chosen]}
+        return part
 
     def __repr__(self) -> str:
         return (

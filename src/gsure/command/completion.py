@@ -1,0 +1,63 @@
+"""Completion: what was not measured is drawn by the model itself, so that the network learns from whole signals.
+
+Each of the chosen measurements is restored by one draw of the averaged network. From then on the network sees whole signals, as
+it will when it generates, while the loss counts what was measured and nothing else: a wrong draw spoils what is seen, never what
+is to be said of it. docs/method.md tells why this helps against mask-blindness.
+The draws are kept in the folder of the run, in pieces, so that none is made twice and a resumed run learns from the same.
+"""
+
+import math
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from gsure.command.progress import bar
+from gsure.command.shards import Pieces, open_folder, write_piece
+from gsure.noise import generators
+from gsure.restoration import ddrm
+from gsure.run.examples import Examples
+from gsure.run.job import Job
+from gsure.store import Signals
+
+STREAM = 3
+"""Keeps the noise of completion apart from that of training, validation and pictures."""
+BATCHES = 16
+"""So many batches make a file."""
+
+
+def complete(job: Job, step: int, progress: bool) -> None:
+    """Let the job learn from, and be judged by, signals that its averaged network completes after so many steps."""
+    folder = job.run.path / "completed" / f"step-{step:08d}"
+    job.examples = _completed(job, job.examples.spread(job.settings.completions), folder / "train", step, progress)
+    if job.held_out is not None:
+        job.held_out = _completed(job, job.held_out, folder / "held-out", step, progress)
+
+
+def _completed(job: Job, examples: Examples, folder: Path, step: int, progress: bool) -> Examples:
+    settings, data = job.settings, examples.measurements
+    plan = {"command": "train", "run": str(job.run.path.resolve()), "step": step, "seed": settings.seed}
+    open_folder(folder, plan | {"calls": settings.completion_calls})
+    at_once = max(1, settings.batch // settings.accumulate)
+    pieces = Pieces(folder, len(examples), BATCHES * at_once)
+    with bar("completing", len(examples), progress) as advance:
+        for number in pieces.mine():
+            positions = np.array(pieces.indices(number))
+            if not pieces.is_done(number, ("",)):
+                parts = np.array_split(positions, math.ceil(len(positions) / at_once))
+                x = torch.cat([_draw(job, examples, part, step) for part in parts])
+                about = [str(index) for index in data.indices[positions]], [1.0] * len(positions)
+                write_piece(folder / Pieces.name(number), x, *about, plan, job.config.about.is_complex)
+            advance(len(positions))
+    job.accelerator.wait_for_everyone()
+    return replace(examples, completed=Signals(folder))
+
+
+def _draw(job: Job, examples: Examples, positions: np.ndarray, step: int) -> Tensor:
+    """One draw of the signal behind each measurement; it depends on the sample and the step alone."""
+    generator = generators(job.settings.seed, STREAM, step, indices=examples.measurements.indices[positions])
+    measurement = examples[positions].to(job.accelerator.device)
+    xbar = ddrm(job.averaged, measurement, job.settings.completion_calls, generator=generator)
+    return examples.measurements.basis.to_signal(xbar).cpu()
