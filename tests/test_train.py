@@ -196,7 +196,7 @@ def test_a_mirrored_measurement_is_a_measurement_of_the_mirrored_signal(files):
     data, clean = gsure.open(files / "d.h5"), gsure.Signals(files / "c.h5")
     examples = Examples(data, clean, dataclasses.replace(QUICK, flip=True))
     positions = np.arange(64)
-    mirrored = examples.mirrored(examples[positions], gsure.generators(0, indices=positions))
+    (mirrored,) = examples.mirrored([examples[positions]], gsure.generators(0, indices=positions))
     flipped = (mirrored.mask != examples[positions].mask).flatten(1).any(1)
     assert 15 < int(flipped.sum()) < 49
     x = torch.where(flipped[:, None, None, None], clean[positions].flip(-1), clean[positions])

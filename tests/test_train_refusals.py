@@ -168,7 +168,14 @@ def test_data_of_another_shape_basis_or_making(files, run, tmp_path):
         ({"batch": 200}, "batch of 200 is larger than the 108 measurements"),
         ({"batch": 9, "accumulate": 2}, "cannot be divided over 1 processes times 2 parts: use --batch 8"),
         ({"data_as": "oracle"}, "An oracle learns from clean signals: give their file by --clean"),
-        ({"data_as": "naive", "hide": 0.2}, "with --data-as naive all counts as clean"),
+        (
+            {"data_as": "naive", "hide": 0.2},
+            "--hide hides a part of what was measured; with --data-as naive all counts as clean",
+        ),
+        (
+            {"data_as": "naive", "complete_at": (4,)},
+            "--complete-at fills in the rest of what was measured; with --data-as naive",
+        ),
         ({"schedule": "linear"}, "The schedule starts too quietly for this data"),
         ({"network": "unet", "attention": (3,)}, "attention is asked for at 3"),
     ],
@@ -188,7 +195,11 @@ def test_settings_that_do_not_fit_the_data(files, tmp_path, changed, match):
         ({"lr": float("nan")}, "--lr must be a positive number"),
         ({"ema": 1.0}, r"--ema must lie in \[0, 1\)"),
         ({"clip": -1.0}, "--clip must be at least 0"),
-        ({"bands": 50, "T": 20}, "cannot exceed T = 20"),
+        ({"bands": 50, "T": 20}, "--bands divides the range of t, so it cannot exceed T = 20"),
+        ({"completion_calls": 50, "T": 20}, "--completion-calls divides the range of t"),
+        ({"complete_at": (4, 4)}, r"--complete-at are growing numbers of steps, of at least 1, but are \(4, 4\)"),
+        ({"complete_at": (0,)}, "--complete-at are growing numbers"),
+        ({"completions": 0}, "--completions must be at least 1"),
         ({"compile": True, "objective": "gsure-y"}, "torch.compile has no double backward"),
     ],
 )

@@ -1,8 +1,8 @@
 """Completion: what was not measured is drawn by the model itself, so that the network learns from whole signals.
 
-Each of the chosen measurements is restored by one draw of the averaged network. From then on the network sees whole signals, as
-it will when it generates, while the loss counts what was measured and nothing else: a wrong draw spoils what is seen, never what
-is to be said of it. docs/method.md tells why this helps against mask-blindness.
+Each of the chosen measurements is restored by one draw of the averaged network. From then on the network sees whole signals,
+as it will when it generates, while the loss counts what was measured and nothing else: a wrong draw spoils what is seen, never
+what is to be said of it. docs/method.md tells why this helps against mask-blindness.
 The draws are kept in the folder of the run, in pieces, so that none is made twice and a resumed run learns from the same.
 """
 

@@ -70,8 +70,8 @@ def train(
                     if first == job.first and main:
                         _introduce(job, advance)
                     with _signals(advance.say) as stop:
-                        _loop(job, first, last, log, advance, stop)
-                if stop.asked:
+                        stopped = _loop(job, first, last, log, advance, stop)
+                if stopped:
                     break
     except OSError as error:
         mend = f"The last checkpoint is whole; mend this and go on with: {job.resume_command}"
@@ -106,7 +106,8 @@ def _complete(job: Job, done: int, progress: bool) -> None:
             job.best = None  # was judged by measurements that were not complete
 
 
-def _loop(job: Job, first: int, last: int, log: "Log", advance: Bar, stop: "Stop") -> None:
+def _loop(job: Job, first: int, last: int, log: "Log", advance: Bar, stop: "Stop") -> bool:
+    """Do these steps; returns whether it was stopped before the last of the run."""
     settings, main = job.settings, job.accelerator.is_main_process
     for step, parts in _batches(job, first, last):
         job.losses.append(_step(job, step, parts))
@@ -126,7 +127,8 @@ def _loop(job: Job, first: int, last: int, log: "Log", advance: Bar, stop: "Stop
         if stopping:
             told = f"Stopped after {done:,} steps. Nothing is lost; continue with:\n  {job.resume_command}"
             advance.say(told, always=main)
-            break
+            return True
+    return False
 
 
 def _batches(job: Job, first: int, last: int) -> Iterator[tuple[int, list[tuple[np.ndarray, np.ndarray]]]]:
