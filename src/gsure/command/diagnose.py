@@ -27,6 +27,9 @@ from gsure.store import Measurements, Signals, open, open_clean
 FOLDER, RESULT = "diagnosis", "diagnosis.json"
 MASKS = 4096
 """Masks of the file that the survey of coverage looks at, at most; from all over the file."""
+COMPLETED = (
+    " But it went on to learn from signals that it had completed itself, so what it makes of holes matters little."
+)
 LEARNED = " Nothing was held out: the network has learned from these very measurements."
 
 
@@ -49,7 +52,7 @@ def diagnose(
     if n < FEWEST or batch < 1:
         raise ValueError(f"n must be at least {FEWEST} and batch at least 1, but they are {n} and {batch}.")
     folder = Run(Path(run)).path / FOLDER
-    denoiser, config, data, signals = _open(run, which, clean)
+    denoiser, config, data, signals, completed = _open(run, which, clean)
     other, notes = (None, "") if oracle is None else _open_oracle(oracle, denoiser, config, signals)
     if (folder / RESULT).exists() and not force:
         raise ValueError(f"{folder} has a diagnosis already: add --force to make it again.")
@@ -65,7 +68,8 @@ def diagnose(
         checks.append(_wholeness(denoiser, reading, times, held_out, positions, signals, seed, advance))
         checks.append(_agreement(denoiser, other, reading, times, signals, config, seed, advance))
     learned = LEARNED if held_out is data else ""
-    said = {independence.NAME: learned, wholeness.NAME: learned, agreement.NAME: learned + notes}
+    about_holes = learned + (COMPLETED if completed else "")
+    said = {independence.NAME: about_holes, wholeness.NAME: about_holes, agreement.NAME: learned + notes}
     checks = [replace(check, words=check.words and check.words + said.get(check.name, "")) for check in checks]
     options = _spelled(oracle=oracle, clean=clean, n=n, which=None if which == "best" else which, seed=seed)
     result = {"run": str(Path(run).resolve()), "measurements": len(positions), "held_out": held_out is not data}
@@ -88,17 +92,19 @@ def _spelled(**options: Any) -> list[str]:
 
 def _open(
     run: str | Path, which: Which, clean: str | Path | None
-) -> tuple[Denoiser, Config, Measurements, Signals | None]:
+) -> tuple[Denoiser, Config, Measurements, Signals | None, bool]:
+    """With the data, the clean signals behind it, and whether the network has learned from completed signals."""
     if not Run(Path(run)).exists():
         raise ValueError(f"{run} is not a run of gsure train: give its folder, for the diagnosis is written there.")
-    denoiser, config, _ = load_with_config(run, which)
+    denoiser, config, step = load_with_config(run, which)
     if config.settings.data_as == "oracle":
         raise ValueError(
             f"{run} is an oracle: it learned from clean signals, and assumes nothing of masks. Give the run to compare with "
             f"it, and this one by --oracle {run}."
         )
     data = open(config.data, denoiser.basis)
-    return denoiser.to(device()), config, data, None if clean is None else open_clean(clean, data)
+    signals = None if clean is None else open_clean(clean, data)
+    return denoiser.to(device()), config, data, signals, config.completed(step)
 
 
 def _open_oracle(

@@ -35,6 +35,10 @@ class Config:
     own_network: bool = False
     gsure: str = gsure.__version__
 
+    def completed(self, step: int) -> bool:
+        """Whether the weights of this step have learned from signals that the model itself completed."""
+        return any(at < step for at in self.settings.complete_at)
+
     def as_dict(self) -> dict[str, Any]:
         return json.loads(json.dumps(dataclasses.asdict(self)))  # tuples to lists, as YAML and JSON want them
 

@@ -46,6 +46,11 @@ def evaluate_denoising(
     denoiser, config, step = load_with_config(run, which)
     data = _open_data(config, denoiser, measurements, bands)
     chosen = _held_out(data, config, warnings)
+    if config.completed(step):
+        warnings.append(
+            "The network went on to learn from signals that it had completed itself, and here sees measurements with holes; "
+            "the error on full signals, if there are clean ones, tells more."
+        )
     known = _open_clean(data, config, clean)
     n = min(n, len(chosen))
     examples = Examples(chosen, known, _plain(config.settings, bands, n, seed))
