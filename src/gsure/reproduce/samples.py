@@ -21,6 +21,7 @@ from gsure.source import Source
 from gsure.store import Signals
 
 COLOURS = {"oracle": "tab:green", "naive": "tab:red", "gsure": "tab:blue", "gsure+mask": "tab:purple"}
+COLOURS |= {"gsure+completed": "tab:pink"}
 COLOURS |= {"paper": "tab:orange", "gsure-y": "tab:cyan"}
 
 
@@ -42,7 +43,7 @@ def cases(plan: Plan) -> list[Case]:
 
 def asked(plan: Plan, case: Case) -> dict[str, Any]:
     """What the result of a case depends on, in short: a case that was asked otherwise is another."""
-    wanted = {key: value for key, value in plan.chosen.items() if key not in ("runs", "preset", "settings")}
+    wanted = {key: value for key, value in plan.chosen.items() if key not in ("runs", "preset", "settings", "blocks")}
     wanted |= {"training": training(*settings_of(plan, case)), "sigma": plan.common["noise"][case.p]}
     return {"block": case.block, "p": case.p, "seed": case.seed, "asked": digest(wanted)}
 
@@ -56,9 +57,10 @@ def train(plan: Plan, case: Case, work: Work) -> tuple[Measured, Path]:
 
 def settings_of(plan: Plan, case: Case) -> tuple[str, dict[str, Any]]:
     """The preset of a case, and what the case changes of it."""
-    preset, changes = plan.chosen["preset"], plan.common["blocks"][case.block]
+    preset = plan.chosen["preset"]
     preset = preset if isinstance(preset, str) else preset[case.p]
-    return preset, {**plan.chosen["settings"], **changes, "seed": case.seed}
+    block = plan.common["blocks"][case.block] | plan.chosen.get("blocks", {}).get(case.block, {})
+    return preset, {**plan.chosen["settings"], **block, "seed": case.seed}
 
 
 def compute(plan: Plan, case: Case, work: Work) -> list[dict[str, Any]]:
