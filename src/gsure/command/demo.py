@@ -22,7 +22,8 @@ Kind = Literal["digits", "mri"]
 FILES = ("train", "train-clean", "test", "test-clean")
 FEWEST_SAMPLES = 40
 """More than the features of either demo, without which their laws have no distance."""
-MODELS = {"oracle": "oracle", "naive": "naive", "gsure": "measured"}
+MODELS = {"oracle": "-oracle", "naive": "-naive", "gsure": ""}
+"""Each with what its preset is called after that of the demo."""
 
 
 @dataclass(frozen=True)
@@ -87,8 +88,8 @@ def demo(
     for options, file, signals in ((chosen.train_on, data, clean), (chosen.test_on, test, truth)):
         source = open_source(chosen.source, **options)
         measure_once(source, file, signals, chosen.corruption, chosen.sigma, progress)
-    for name, data_as in MODELS.items():
-        settings = Settings(**(read_preset(chosen.preset) | known({**chosen.changes, "data_as": data_as}, "The demo")))
+    for name, suffix in MODELS.items():
+        settings = Settings(**(read_preset(chosen.preset + suffix) | known(chosen.changes, "The demo")))
         train_once(data, runs / name, settings, clean, progress)
     for name in MODELS:
         sample(

@@ -15,7 +15,7 @@ from gsure.reproduce.results import Results
 from gsure.reproduce.work import Work, digest, training
 from gsure.store import Signals
 
-MODELS: dict[str, dict[str, Any]] = {"gsure": {}, "oracle": {"data_as": "oracle"}}
+MODELS: dict[str, dict[str, Any]] = {"gsure": {}, "oracle": {"data_as": "oracle", "complete_at": []}}
 METRICS = {"PSNR": psnr, "SSIM": ssim, "NMSE": nmse}
 
 
