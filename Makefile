@@ -23,6 +23,7 @@ lint: setup
 bench: setup
 	$(BIN)/python bench/finite_difference.py
 	$(BIN)/python bench/floor.py
+	$(BIN)/python bench/gaussian.py
 	$(BIN)/python bench/store.py
 	$(BIN)/python bench/train.py
 	$(BIN)/python bench/sample.py speed
