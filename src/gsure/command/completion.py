@@ -56,8 +56,13 @@ def _completed(job: Job, examples: Examples, folder: Path, step: int, progress: 
 
 
 def _draw(job: Job, examples: Examples, positions: np.ndarray, step: int) -> Tensor:
-    """One draw of the signal behind each measurement; it depends on the sample and the step alone."""
+    """One draw of the signal behind each measurement; it depends on the sample and the step alone.
+
+    Noise drawn anew at each call (η = 1), and more calls near t = 0, bring draws closest to the law of signals when calls are
+    few: docs/method.md has the numbers.
+    """
     generator = generators(job.settings.seed, STREAM, step, indices=examples.measurements.indices[positions])
     measurement = examples[positions].to(job.accelerator.device)
-    xbar = ddrm(job.averaged, measurement, job.settings.completion_calls, generator=generator)
+    calls = job.settings.completion_calls
+    xbar = ddrm(job.averaged, measurement, calls, eta=1.0, spacing="quadratic", generator=generator)
     return examples.measurements.basis.to_signal(xbar).cpu()

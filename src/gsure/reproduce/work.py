@@ -86,7 +86,8 @@ class Work:
 def training(preset: str, changes: Mapping[str, Any]) -> dict[str, Any]:
     """What the weights depend on. A setting that is as by default is left out, so that a new one renames no run."""
     settings = _resolved(preset, changes)
-    fixed = [f.name for f in dataclasses.fields(Settings) if not f.metadata["free"]]
+    idle = () if settings.complete_at else ("completions", "completion_calls")
+    fixed = [f.name for f in dataclasses.fields(Settings) if not f.metadata["free"] and f.name not in idle]
     plain = Settings()
     differing = {name: value for name in fixed if (value := getattr(settings, name)) != getattr(plain, name)}
     return differing | {"steps": settings.steps}
