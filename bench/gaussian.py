@@ -63,7 +63,7 @@ def as_pairs(z: Tensor) -> Tensor:
 
 def main() -> None:
     source = open_source("phantom", size=SIZE, n=9_500, scale=0.25)
-    gaussian = Gaussian(BASIS.to_spectral(torch.stack([torch.from_numpy(sample.x) for sample in source])))
+    gaussian = Gaussian(BASIS.to_spectral(torch.stack([torch.from_numpy(source[k].x) for k in range(len(source))])))
     test = open_source("phantom", size=SIZE, n=32, scale=0.25, seed=2)
     with tempfile.TemporaryDirectory() as folder:
         data, clean = Path(folder) / "measurements.h5", Path(folder) / "clean.h5"
@@ -77,7 +77,8 @@ def main() -> None:
         xbar_hat = gaussian(alpha_bar**0.5 * xbar + (1 - alpha_bar) ** 0.5 * eps, torch.full((len(x),), t))
         print(f"{t:>5} {float((xbar_hat - xbar).square().mean()):.4g}")
     draws = [
-        gsure.ddrm(gaussian, measurement, CALLS, generator=generators(0, k, indices=range(len(x)))) for k in range(DRAWS)
+        gsure.ddrm(gaussian, measurement, CALLS, generator=generators(0, k, indices=range(len(x))))
+        for k in range(DRAWS)
     ]
     rows = {
         "zero-filled": measurement.ybar,

@@ -1,0 +1,75 @@
+"""How measurements are best completed: the Fréchet distance of completed signals to clean ones, for several ways to draw.
+
+    python bench/completion.py RUN MEASUREMENTS REFERENCE FEATURES [--n 600]
+
+RUN is a run folder, MEASUREMENTS the file it learned from, REFERENCE a file of clean signals of other samples. What was
+measured stays as it is, the rest is one draw of the model. The numbers of fashion16 are in docs/method.md.
+"""
+
+import argparse
+import time
+from collections.abc import Callable
+
+import numpy as np
+import torch
+from torch import Tensor
+
+import gsure
+from gsure.denoiser import Denoiser
+from gsure.features import open_features
+from gsure.measurement import Measurement
+from gsure.metrics import frechet
+from gsure.noise import Generators, generators
+
+AT_ONCE = 100
+
+
+def by_ddrm(calls: int, eta: float, spacing: gsure.sampling.Spacing) -> Callable[..., Tensor]:
+    def draw(denoiser: Denoiser, measurement: Measurement, generator: Generators) -> Tensor:
+        return gsure.ddrm(denoiser, measurement, calls, eta, spacing=spacing, generator=generator)
+
+    return draw
+
+
+def by_moments(calls: int, iterations: int) -> Callable[..., Tensor]:
+    def draw(denoiser: Denoiser, measurement: Measurement, generator: Generators) -> Tensor:
+        posterior = gsure.Posterior(denoiser, measurement, iterations)
+        return gsure.ddim(posterior, measurement.shape, calls, 0.85, "quadratic", generator=generator)
+
+    return draw
+
+
+WAYS = {
+    "ddrm, 10 calls, eta 0.85, even": by_ddrm(10, 0.85, "even"),
+    "ddrm, 10 calls, eta 0.85, quadratic": by_ddrm(10, 0.85, "quadratic"),
+    "ddrm, 10 calls, eta 1, even": by_ddrm(10, 1.0, "even"),
+    "ddrm, 10 calls, eta 1, quadratic": by_ddrm(10, 1.0, "quadratic"),
+    "ddrm, 20 calls, eta 1, quadratic": by_ddrm(20, 1.0, "quadratic"),
+    "ddrm, 50 calls, eta 0.85, even": by_ddrm(50, 0.85, "even"),
+    "moments, 10 calls, 1 iteration": by_moments(10, 1),
+    "moments, 10 calls, 3 iterations": by_moments(10, 3),
+}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    for name in ("run", "measurements", "reference", "features"):
+        parser.add_argument(name)
+    parser.add_argument("--n", type=int, default=600)
+    options = parser.parse_args()
+    denoiser, data = gsure.load(options.run), gsure.open(options.measurements)
+    reference = gsure.Signals(options.reference)[:]
+    extract = open_features(options.features, reference)
+    target, positions = extract(reference), np.arange(options.n) * len(data) // options.n
+    for name, draw in WAYS.items():
+        began, completed = time.monotonic(), []
+        for some in np.array_split(positions, -(-options.n // AT_ONCE)):
+            measurement = data[some]
+            xbar = draw(denoiser, measurement, generators(0, indices=some))
+            completed.append(data.basis.to_signal(measurement.complete(xbar).ybar))
+        distance = frechet(extract(torch.cat(completed)), target)
+        print(f"{name:>36}: {distance:.2f}, {time.monotonic() - began:.0f} s", flush=True)
+
+
+if __name__ == "__main__":
+    main()
