@@ -59,7 +59,12 @@ DEMOS = {
         corruption={"name": "lines", "R": 4.0},
         sigma=0.04,
         preset="phantom32",
-        changes={"steps": 700, "checkpoint_every": 350, "picture_every": 700},
+        changes={
+            "steps": 600,
+            "checkpoint_every": 300,
+            "picture_every": 600,
+            "complete_at": [],
+        },  # too short to complete
         features="pca-16",
         restored=16,
     ),
