@@ -148,8 +148,9 @@ def _notes(plan: Plan, found: dict[Case, dict[str, Any]]) -> list[str]:
         row, method = next(iter(found.values())), _method(plan)
         inside = [r["within 2 std"] for case, r in found.items() if case.model == "gsure"]
         notes.append(
-            f"{row['n']} images that no model saw; DDRM, {method['draws']} draws, {method['steps']} network calls each, "
-            f"seeds {plan.chosen['seeds']}. ± is the standard error over images, paired in the last column."
+            f"{row['n']} images that no model saw; DDRM, η = {method['eta']:g}, {method['draws']} draws, {method['steps']} "
+            f"network calls each at {method.get('spacing', 'even')} times, seeds {plan.chosen['seeds']}. ± is the standard "
+            "error over images, paired in the last column."
             + (
                 f" The truth lies within mean ± 2 std at {statistics.mean(inside):.0%} of the entries."
                 if inside
