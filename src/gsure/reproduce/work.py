@@ -3,7 +3,6 @@
 What can be interrupted goes on where it stopped, because each step is one of the commands, which all do.
 """
 
-import dataclasses
 import hashlib
 import json
 from collections.abc import Mapping
@@ -86,10 +85,7 @@ class Work:
 def training(preset: str, changes: Mapping[str, Any]) -> dict[str, Any]:
     """What the weights depend on. A setting that is as by default is left out, so that a new one renames no run."""
     settings = _resolved(preset, changes)
-    idle = () if settings.complete_at else ("completions", "completion_calls")
-    fixed = [f.name for f in dataclasses.fields(Settings) if not f.metadata["free"] and f.name not in idle]
-    plain = Settings()
-    differing = {name: value for name in fixed if (value := getattr(settings, name)) != getattr(plain, name)}
+    differing = {name: value for name, (_, value) in Settings().differences(settings).items()}
     return differing | {"steps": settings.steps}
 
 

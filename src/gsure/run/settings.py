@@ -143,9 +143,14 @@ class Settings:
             )
 
     def differences(self, other: "Settings") -> dict[str, tuple[Any, Any]]:
-        """Settings that differ, but for the free ones: name -> (this one's value, the other's)."""
+        """Settings that differ and matter, which free ones do not: name -> (this one's value, the other's).
+
+        >>> Settings(lr=0.1, keep=3, completions=5).differences(Settings(lr=0.2))
+        {'lr': (0.1, 0.2)}
+        """
         mine, theirs = dataclasses.asdict(self), dataclasses.asdict(other)
-        fixed = [setting.name for setting in dataclasses.fields(self) if not setting.metadata["free"]]
+        idle = () if self.complete_at or other.complete_at else ("completions", "completion_calls")
+        fixed = [f.name for f in dataclasses.fields(self) if not f.metadata["free"] and f.name not in idle]
         return {name: (mine[name], theirs[name]) for name in fixed if mine[name] != theirs[name]}
 
 
