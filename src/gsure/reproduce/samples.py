@@ -245,7 +245,7 @@ def _draw_samples(plan: Plan, found: Found, work: Work, path: Path) -> bool:
         case = next(case for case in found if (case.block, case.p) == (block, p))
         folder = work.folder_of_samples(found[case][0]["run"], sampler="ddim", steps=calls, seed=case.seed)
         if folder.exists():
-            label = block if block == "oracle" else f"{block}\np = {p:g}"
+            label = block.replace("+", "\n+") + ("" if block == "oracle" else f"\np = {p:g}")
             rows.append((label, [as_picture(x, False) for x in Signals(folder)[:12]]))
     if rows:
         draw_rows(path, rows, f"{plan.title}: the first samples of each model, {calls} network calls", width=0.7)
