@@ -124,17 +124,16 @@ def test_the_share_of_a_process_and_its_noise_are_those_of_the_whole_batch(files
     """Which measurement meets which noise does not depend on how the batch is divided."""
 
     class Fake:
-        settings, first = dataclasses.replace(QUICK, batch=12, accumulate=3), 2
+        settings = dataclasses.replace(QUICK, batch=12, accumulate=3)
         examples = Examples(gsure.open(files / "d.h5"), None, settings)
 
         def __init__(self, rank, processes):
             self.accelerator = type("A", (), {"process_index": rank, "num_processes": processes})
 
     def pairs(rank, processes):
-        steps = itertools.islice(training._batches(Fake(rank, processes)), 3)
         return {
             (step, int(n), int(p))
-            for step, parts in steps
+            for step, parts in training._batches(Fake(rank, processes), 2, 5)
             for numbers, positions in parts
             for n, p in zip(numbers, positions, strict=True)
         }
