@@ -20,11 +20,12 @@ from gsure.features import open_features
 from gsure.measurement import Measurement
 from gsure.metrics import frechet
 from gsure.noise import Generators, generators
+from gsure.sampling import Spacing
 
 AT_ONCE = 100
 
 
-def by_ddrm(calls: int, eta: float, spacing: gsure.sampling.Spacing) -> Callable[..., Tensor]:
+def by_ddrm(calls: int, eta: float, spacing: Spacing) -> Callable[..., Tensor]:
     def draw(denoiser: Denoiser, measurement: Measurement, generator: Generators) -> Tensor:
         return gsure.ddrm(denoiser, measurement, calls, eta, spacing=spacing, generator=generator)
 
