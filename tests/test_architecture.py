@@ -25,6 +25,7 @@ LAYERS: dict[str, set[str]] = {
     "objective": {"measurement", "denoiser", "divergence", "noise"},
     "sampling": {"denoiser", "noise", "schedule"},
     "posterior": {"measurement", "denoiser"},
+    "gaussian": {"measurement", "noise"},
     "restoration": {"measurement", "denoiser", "sampling", "noise"},
     "corruption": {"basis", "measurement", "noise"},
     "source": {"hdf5"},
@@ -40,8 +41,8 @@ LAYERS: dict[str, set[str]] = {
     "report": {"picture", "run", "store"},
     "diagnosis": {"denoiser", "measurement", "metrics", "noise", "run", "schedule"},
     "command": {
-        *("basis", "corruption", "denoiser", "diagnosis", "features", "hdf5", "measurement", "metrics", "noise"),
-        *("picture", "posterior", "report", "restoration", "run", "sampling", "source", "store"),
+        *("basis", "corruption", "denoiser", "diagnosis", "features", "gaussian", "hdf5", "measurement", "metrics"),
+        *("noise", "picture", "posterior", "report", "restoration", "run", "sampling", "source", "store"),
     },
     "reproduce": {"command", "diagnosis", "features", "metrics", "noise", "picture", "run", "source", "store"},
     "cli": {"basis", "command", "corruption", "reproduce", "run", "source", "__version__"},

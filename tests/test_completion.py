@@ -112,6 +112,27 @@ def test_a_resumed_run_equals_one_that_was_never_stopped_and_draws_nothing_again
     assert validations[0] == validations[1]
 
 
+def test_before_the_first_step_a_gaussian_law_completes_all_and_a_resumed_run_equals_one_never_stopped(
+    files, tmp_path, monkeypatch
+):
+    settings = dataclasses.replace(COMPLETING, complete_at=(0, 8))
+    gsure.train(files / "d.h5", tmp_path / "straight", settings)
+    completed = gsure.Signals(tmp_path / "straight" / "completed" / "step-00000000" / "train")
+    assert len(completed) == len(gsure.open(files / "d.h5")) - 12
+    clean = gsure.Signals(files / "c.h5")[[int(group) for group in completed.groups()]]
+    data = gsure.open(files / "d.h5")
+    measured = data[[int(group) for group in completed.groups()]].ybar
+    assert float((completed[:] - clean).square().mean()) < 0.7 * float((measured - clean).square().mean())
+    with monkeypatch.context() as patch:
+        interrupt_at(patch, 3)
+        gsure.train(files / "d.h5", tmp_path / "stopped", settings)
+    fits = []
+    monkeypatch.setattr(completion, "_gaussian", lambda *rest: fits.append(rest))
+    gsure.train(files / "d.h5", tmp_path / "stopped", resume=True)
+    assert same(tmp_path / "straight", tmp_path / "stopped")
+    assert not fits, "what is complete is not fitted again"
+
+
 def test_completions_matter(files, tmp_path):
     """The control of the test above."""
     gsure.train(files / "d.h5", tmp_path / "straight", COMPLETING)
@@ -127,11 +148,11 @@ def test_an_interrupt_while_completing_loses_no_piece(files, tmp_path, monkeypat
     monkeypatch.setattr(completion, "BATCHES", 2)
     original, calls = completion._draw, []
 
-    def interrupted(job, examples, positions, step):
-        calls.append(step)
+    def interrupted(job, *rest):
+        calls.append(rest)
         if len(calls) == 7:
             raise KeyboardInterrupt
-        return original(job, examples, positions, step)
+        return original(job, *rest)
 
     with monkeypatch.context() as patch:
         patch.setattr(completion, "_draw", interrupted)

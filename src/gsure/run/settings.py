@@ -33,9 +33,13 @@ class Settings:
     weighted: bool = _setting(True, "W = E[P]^(-1/2); no-weighted is W = I, as the paper's CelebA")
     hide: float = _setting(0.0, "hide this share of what was measured from the network, and keep it in the loss")
     complete_at: tuple[int, ...] = _setting(
-        (), "steps after which the model fills in what was not measured, to learn from whole signals from then on"
+        (),
+        "steps after which the model fills in what was not measured, to learn from whole signals from then on; 0: before the "
+        "first, by a Gaussian law with the moments of the measurements",
     )
-    completions: int = _setting(10_000, "how many measurements are filled in, at most; the others are not used then")
+    completions: int = _setting(
+        10_000, "how many measurements the model fills in, at most; the others are not used then"
+    )
     completion_calls: int = _setting(10, "network calls to fill in one")
     divergence: Literal["double-backward", "finite-difference"] = _setting(
         "double-backward", "how gsure-y, gsure, paper and exact estimate it"
@@ -133,8 +137,8 @@ class Settings:
                 raise ValueError(
                     f"{option(name)} divides the range of t, so it cannot exceed T = {self.T}, but is {getattr(self, name)}."
                 )
-        if list(self.complete_at) != sorted({step for step in self.complete_at if step > 0}):
-            raise ValueError(f"--complete-at are growing numbers of steps, of at least 1, but are {self.complete_at}.")
+        if list(self.complete_at) != sorted({step for step in self.complete_at if step >= 0}):
+            raise ValueError(f"--complete-at are growing numbers of steps, of at least 0, but are {self.complete_at}.")
         needs_divergence = self.objective in ("gsure-y", "gsure", "paper", "exact")
         if self.compile and needs_divergence and self.divergence == "double-backward":
             raise ValueError(

@@ -1,0 +1,110 @@
+"""What measurements tell before any network has learned from them: their second moments.
+
+Two entries that are measured together now and then show how they go together, whatever else is missing:
+
+    C_ij = Σ ȳ_i ȳ_j / #{i and j measured},    less the mean of std² where i = j.
+
+The Gaussian law N(0, C) has a posterior in closed form, so it can complete measurements at once (`gsure.command.completion`).
+"""
+
+from collections.abc import Callable, Iterable
+
+import torch
+from jaxtyping import Float, Shaped
+from torch import Tensor
+
+from gsure.measurement import Measurement
+from gsure.noise import Generators, normal
+
+LARGEST = 4096
+"""Entries, above which a matrix of them is too much to invert for each measurement."""
+DOUBT = 1e-3
+"""Of the mean variance is left in every direction, or what few samples do not show would count as known."""
+
+
+class Gaussian:
+    """x̄ ~ N(0, C). C are second moments, so that a mean, if there is one, is one of its directions.
+
+    With `pairs`, channels are real and imaginary parts, and the law is one of complex numbers that does not depend on their
+    phase: half as many numbers to be learned.
+    """
+
+    def __init__(self, covariance: Shaped[Tensor, "n n"], pairs: bool = False) -> None:
+        self.pairs = pairs
+        variances, directions = torch.linalg.eigh((covariance + covariance.mH) / 2)
+        variances = variances.clamp(min=DOUBT * float(variances.mean()))  # moments of few samples can go below 0
+        self.root = directions * variances.sqrt()
+        self.covariance = self.root @ self.root.mH
+
+    @classmethod
+    def fit(cls, measurements: Iterable[Measurement], pairs: bool = False) -> "Gaussian":
+        """To the moments of all these batches. Entries that were never measured together count as unrelated.
+
+        >>> x = torch.randn(4000, 1, generator=torch.Generator().manual_seed(0)) * torch.tensor([1.0, 2.0])
+        >>> Gaussian.fit([Measurement.clean(x)]).covariance.round().int()
+        tensor([[1, 2],
+                [2, 4]], dtype=torch.int32)
+        """
+        vectors = _vectors(pairs)
+        sums, counts, noise = torch.zeros(()), torch.zeros(()), torch.zeros(())
+        for measurement in measurements:
+            ybar = vectors(measurement.ybar)
+            if (n := ybar.shape[1]) > LARGEST:
+                raise ValueError(
+                    f"A Gaussian law of {n:,} entries is too large, {LARGEST:,} are the most: leave 0 out of --complete-at, "
+                    "so that the network completes measurements when it has learned."
+                )
+            mask = _kept(measurement, pairs).double()
+            sums = sums + ybar.mT @ ybar.conj()
+            counts = counts + mask.mT @ mask
+            noise = noise + (mask * _variance(measurement, pairs)).sum(0)
+        return cls((sums - noise.diag()) / counts.clamp(min=1), pairs)
+
+    def mean(self, measurement: Measurement) -> Float[Tensor, "b *n"]:
+        """E[x̄ | ȳ] = C P (P C P + std²)⁻¹ ȳ."""
+        vectors, kept, variance = (
+            _vectors(self.pairs),
+            _kept(measurement, self.pairs),
+            _variance(measurement, self.pairs),
+        )
+        means = []
+        for ybar, keep, noise in zip(vectors(measurement.ybar), kept, variance, strict=True):
+            across = self.covariance[:, keep]
+            means.append(across @ torch.linalg.solve(across[keep] + noise[keep].diag(), ybar[keep]))
+        return self._signals(torch.stack(means), measurement.ybar)
+
+    def draw(self, measurement: Measurement, generator: Generators) -> Float[Tensor, "b *n"]:
+        """One draw from p(x̄ | ȳ) of each: one from N(0, C), moved by the mean of what is wrong with it."""
+        ybar, mask, std = measurement.ybar, measurement.mask, measurement.std
+        white = _vectors(self.pairs)(normal(ybar.shape, generator, ybar))
+        if self.pairs:
+            white = white / 2**0.5
+        drawn = self._signals(white @ self.root.mT, ybar)
+        wrong = mask * (ybar - drawn - std * normal(ybar.shape, generator, ybar))
+        return drawn + self.mean(Measurement._trusted(wrong, mask, std))
+
+    def _signals(self, vectors: Shaped[Tensor, "b n"], like: Tensor) -> Tensor:
+        if not self.pairs:
+            return vectors.to(like).reshape(like.shape)
+        parts = torch.view_as_real(vectors.reshape(len(like), -1, *like.shape[2:]))
+        return parts.movedim(-1, 2).to(like).reshape(like.shape)
+
+
+def _vectors(pairs: bool) -> Callable[[Tensor], Tensor]:
+    def real(xbar: Tensor) -> Tensor:
+        return xbar.double().flatten(1)
+
+    def complex_(xbar: Tensor) -> Tensor:
+        return torch.complex(xbar[:, 0::2].double(), xbar[:, 1::2].double()).flatten(1)
+
+    return complex_ if pairs else real
+
+
+def _kept(measurement: Measurement, pairs: bool) -> Tensor:
+    mask = measurement.mask.expand_as(measurement.ybar) == 1
+    return (mask[:, 0::2] if pairs else mask).flatten(1)
+
+
+def _variance(measurement: Measurement, pairs: bool) -> Tensor:
+    variance = measurement.std.double().square().expand_as(measurement.ybar)
+    return (2 * variance[:, 0::2] if pairs else variance).flatten(1)
