@@ -18,6 +18,7 @@ from torch import Tensor
 import gsure
 from gsure.corruption import Lines
 from gsure.denoiser import AnyDenoiser
+from gsure.gaussian import Gaussian
 from gsure.metrics import psnr
 from gsure.noise import generators, normal
 from gsure.source import open_source
@@ -29,49 +30,19 @@ MORE = (1_000, 1_500, 2_500, 5_000, 10_000, 20_000)
 BASIS = gsure.Fourier()
 
 
-class Gaussian(AnyDenoiser):
-    """E[x̄ | x̄_t] for x̄ ~ N(0, C), where C of complex vectors does not depend on their phase."""
+class Linear(AnyDenoiser):
+    """E[x̄ | x̄_t] for a Gaussian x̄: its mean given a whole measurement whose noise is that of t."""
 
-    def __init__(self, covariance: Tensor) -> None:
+    def __init__(self, law: Gaussian) -> None:
         super().__init__()
         self.schedule, self.basis = gsure.Schedule.for_noise(SIGMA), BASIS
-        variances, self.directions = torch.linalg.eigh((covariance + covariance.mH) / 2)
-        # Directions that no phantom has would be known for certain, and differences of counts can leave less than nothing;
-        # a thousandth of the mean variance leaves some doubt.
-        self.variances = variances.clamp(min=1e-3 * float(variances.mean()))
-        self.covariance = self.directions * self.variances @ self.directions.mH
+        self.variances, self.directions = torch.linalg.eigh(law.covariance)
 
     def forward(self, xbar_t: Tensor, t: Tensor, condition: Tensor | None = None) -> Tensor:
         alpha_bar = float(self.schedule.alpha_bar[int(t[0])])
-        gain = alpha_bar**0.5 * self.variances / (alpha_bar * self.variances + 1 - alpha_bar)
-        z = as_complex(xbar_t) @ self.directions.conj() * gain @ self.directions.T
-        return as_pairs(z).to(xbar_t)
-
-    def restore(self, measurement: gsure.Measurement) -> Tensor:
-        """The mean of the posterior, C P (P C P + std²)⁻¹ ȳ, of each measurement."""
-        kept = measurement.mask.expand_as(measurement.ybar)[:, 0].flatten(1) == 1
-        means = []
-        for ybar, keep in zip(as_complex(measurement.ybar), kept, strict=True):
-            inner = self.covariance[keep][:, keep] + SIGMA**2 * torch.eye(int(keep.sum()))
-            means.append(self.covariance[:, keep] @ torch.linalg.solve(inner, ybar[keep]))
-        return as_pairs(torch.stack(means)).to(measurement.ybar)
-
-
-class Moments:
-    """Second moments of real and of imaginary parts, over all phantoms in which both entries were measured."""
-
-    def __init__(self) -> None:
-        self.sums = torch.zeros(SIZE**2, SIZE**2, dtype=torch.complex128)
-        self.counts = torch.zeros(SIZE**2, SIZE**2)
-
-    def add(self, measurement: gsure.Measurement) -> None:
-        z = as_complex(measurement.ybar)
-        mask = measurement.mask.expand_as(measurement.ybar)[:, 0].flatten(1)
-        self.sums += z.T @ z.conj() / 2  # ȳ is 0 where nothing was measured
-        self.counts += mask.T @ mask
-
-    def covariance(self, sigma: float) -> Tensor:
-        return self.sums / self.counts.clamp(min=1) - sigma**2 * torch.eye(SIZE**2)
+        gain = alpha_bar**0.5 * self.variances / (alpha_bar * self.variances + 2 * (1 - alpha_bar))
+        z = torch.complex(*xbar_t.double().unbind(1)).flatten(1) @ self.directions.conj() * gain @ self.directions.T
+        return torch.stack([z.real, z.imag], 1).reshape(xbar_t.shape).to(xbar_t)
 
 
 def measure(seed: int, n: int) -> tuple[gsure.Measurement, Tensor]:
@@ -83,14 +54,6 @@ def measure(seed: int, n: int) -> tuple[gsure.Measurement, Tensor]:
         return gsure.open(data)[:n], gsure.Signals(clean)[:]
 
 
-def as_complex(pairs: Tensor) -> Tensor:
-    return torch.complex(*pairs.double().unbind(1)).flatten(1)
-
-
-def as_pairs(z: Tensor) -> Tensor:
-    return torch.stack([z.real, z.imag], 1).reshape(len(z), 2, SIZE, SIZE)
-
-
 def rate(restored: Tensor, x: Tensor) -> str:
     values = psnr(BASIS.to_signal(restored), x, True)
     return f"{float(values.mean()):.2f} ({float(values.std() / len(x) ** 0.5):.2f})"
@@ -99,29 +62,30 @@ def rate(restored: Tensor, x: Tensor) -> str:
 def main() -> None:
     measurement, x = measure(seed=2, n=32)
     xbar = BASIS.to_spectral(x)
-    measured, clean, n = Moments(), Moments(), 0
+    measured: list[gsure.Measurement] = []
+    clean: list[gsure.Measurement] = []
     print("phantoms, PSNR in dB (standard error) of the posterior mean at R = 4: fitted to measurements, to clean ones")
     for seed, more in enumerate(MORE, start=100):
         learned_from, whole = measure(seed, more)
-        measured.add(learned_from)
-        clean.add(gsure.Measurement.clean(BASIS.to_spectral(whole)))
-        n += more
-        gaussian = Gaussian(clean.covariance(0.0))
-        estimates = (g.restore(measurement) for g in (Gaussian(measured.covariance(SIGMA)), gaussian))
-        print(f"{n:>6}", *(rate(restored, x) for restored in estimates), flush=True)
+        measured.append(learned_from)
+        clean.append(gsure.Measurement.clean(BASIS.to_spectral(whole)))
+        laws = [Gaussian.fit(batches, pairs=True) for batches in (measured, clean)]
+        print(f"{sum(map(len, clean)):>6}", *(rate(law.mean(measurement), x) for law in laws), flush=True)
+    law = laws[1]
+    denoiser = Linear(law)
     print("t, mean squared error on whole phantoms")
     for t in TIMES:
-        alpha_bar = float(gaussian.schedule.alpha_bar[t])
+        alpha_bar = float(denoiser.schedule.alpha_bar[t])
         eps = normal(xbar.shape, generators(0, t, indices=range(len(x))), xbar)
-        xbar_hat = gaussian(alpha_bar**0.5 * xbar + (1 - alpha_bar) ** 0.5 * eps, torch.full((len(x),), t))
+        xbar_hat = denoiser(alpha_bar**0.5 * xbar + (1 - alpha_bar) ** 0.5 * eps, torch.full((len(x),), t))
         print(f"{t:>5} {float((xbar_hat - xbar).square().mean()):.4g}")
     draws = [
-        gsure.ddrm(gaussian, measurement, CALLS, generator=generators(0, k, indices=range(len(x))))
+        gsure.ddrm(denoiser, measurement, CALLS, generator=generators(0, k, indices=range(len(x))))
         for k in range(DRAWS)
     ]
     rows = {
         "zero-filled": measurement.ybar,
-        "posterior mean": gaussian.restore(measurement),
+        "posterior mean": law.mean(measurement),
         "DDRM, one draw": draws[0],
         f"DDRM, mean of {DRAWS}": torch.stack(draws).mean(0),
     }
