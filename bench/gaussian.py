@@ -1,6 +1,6 @@
 """What a matrix knows of phantoms: the best denoiser and the best restoration if they were Gaussian.
 
-    python bench/gaussian.py
+    python bench/gaussian.py [--figure FILE]
 
 N(0, C) is fitted to clean phantoms (none of those restored), C of k-space. Its denoiser is linear, its posterior mean closed:
 a network that learned from whole phantoms and is worse than that has not learned enough. Then C is fitted to measurements of
@@ -9,10 +9,13 @@ are those of `gsure reproduce mri-denoising` and `mri-r4 --scale small`. Takes t
 numbers.
 """
 
+import argparse
+import json
 import tempfile
 from pathlib import Path
 
 import torch
+from matplotlib.figure import Figure
 from torch import Tensor
 
 import gsure
@@ -28,6 +31,8 @@ TIMES = (10, 20, 50, 100, 150, 200, 300, 400, 500, 600, 700, 800, 900, 1000)
 MORE = (1_000, 1_500, 2_500, 5_000, 10_000, 20_000)
 """Phantoms that are added, up to 40,000."""
 BASIS = gsure.Fourier()
+RESULTS, PHANTOMS = Path(__file__).parents[1] / "docs" / "results" / "mri-r4-small.json", 9_500
+"""What the networks reached, and from how many phantoms."""
 
 
 class Linear(AnyDenoiser):
@@ -54,24 +59,58 @@ def measure(seed: int, n: int) -> tuple[gsure.Measurement, Tensor]:
         return gsure.open(data)[:n], gsure.Signals(clean)[:]
 
 
-def rate(restored: Tensor, x: Tensor) -> str:
+def rate(restored: Tensor, x: Tensor) -> tuple[float, float]:
+    """Mean PSNR and its standard error over images."""
     values = psnr(BASIS.to_signal(restored), x, True)
-    return f"{float(values.mean()):.2f} ({float(values.std() / len(x) ** 0.5):.2f})"
+    return float(values.mean()), float(values.std() / len(x) ** 0.5)
 
 
-def main() -> None:
-    measurement, x = measure(seed=2, n=32)
-    xbar = BASIS.to_spectral(x)
+def learn(measurement: gsure.Measurement, x: Tensor) -> tuple[Gaussian, dict[int, list[tuple[float, float]]]]:
+    """The law of most clean phantoms, and by number of phantoms how well those of measurements and of clean ones restore."""
     measured: list[gsure.Measurement] = []
     clean: list[gsure.Measurement] = []
-    print("phantoms, PSNR in dB (standard error) of the posterior mean at R = 4: fitted to measurements, to clean ones")
+    found = {}
     for seed, more in enumerate(MORE, start=100):
         learned_from, whole = measure(seed, more)
         measured.append(learned_from)
         clean.append(gsure.Measurement.clean(BASIS.to_spectral(whole)))
         laws = [Gaussian.fit(batches, pairs=True) for batches in (measured, clean)]
-        print(f"{sum(map(len, clean)):>6}", *(rate(law.mean(measurement), x) for law in laws), flush=True)
-    law = laws[1]
+        n = sum(map(len, clean))
+        found[n] = [rate(law.mean(measurement), x) for law in laws]
+        print(f"{n:>6}", *(f"{mean:.2f} ({se:.2f})" for mean, se in found[n]), flush=True)
+    return laws[1], found
+
+
+def draw(found: dict[int, list[tuple[float, float]]], path: Path) -> None:
+    """Restorations by the number of phantoms; beside them the networks of `gsure reproduce mri-r4 --scale small`."""
+    figure = Figure(figsize=(5.2, 3.4), layout="constrained")
+    axes = figure.subplots()
+    for k, (colour, words) in enumerate(
+        (("tab:blue", "matrix, from measurements"), ("tab:green", "matrix, from clean"))
+    ):
+        means, errors = zip(*(pair[k] for pair in found.values()), strict=True)
+        axes.errorbar(found, means, yerr=[2 * se for se in errors], fmt=".-", color=colour, label=words, capsize=2)
+    for row in json.loads(RESULTS.read_text())["rows"]:
+        ours = row["case"]["model"] == "gsure"
+        colour, words = ("tab:blue", "network, from measurements") if ours else ("tab:green", "network, from clean")
+        mean = float(torch.tensor(row["PSNR of mean"]).mean())
+        axes.plot(PHANTOMS, mean, "D", color=colour, markerfacecolor="none", label=words)
+    axes.set(xscale="log", xlabel="phantoms", ylabel="PSNR at R = 4, dB (± 2 se)")
+    axes.legend(frameon=False, fontsize="small")
+    axes.spines[["top", "right"]].set_visible(False)
+    figure.savefig(path, dpi=130)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--figure", type=Path, help="draw what was learned by the number of phantoms")
+    figure = parser.parse_args().figure
+    measurement, x = measure(seed=2, n=32)
+    xbar = BASIS.to_spectral(x)
+    print("phantoms, PSNR in dB (standard error) of the posterior mean at R = 4: fitted to measurements, to clean ones")
+    law, found = learn(measurement, x)
+    if figure is not None:
+        draw(found, figure)
     denoiser = Linear(law)
     print("t, mean squared error on whole phantoms")
     for t in TIMES:
@@ -91,7 +130,8 @@ def main() -> None:
     }
     print("R = 4, PSNR in dB (standard error over images)")
     for name, restored in rows.items():
-        print(f"{name:>16} {rate(restored, x)}")
+        mean, se = rate(restored, x)
+        print(f"{name:>16} {mean:.2f} ({se:.2f})")
 
 
 if __name__ == "__main__":

@@ -26,6 +26,7 @@ def test_the_demo_makes_its_page_and_goes_on_where_it_was(kind, tmp_path, capsys
     chosen = demo.DEMOS[kind]
     small = {"steps": 4, "checkpoint_every": 4, **SMALL}
     if kind == "mri":
+        small |= {"complete_at": [0]}
         options = {"size": 16, "scale": 0.25}
         chosen = replace(chosen, train_on={**options, "n": 400}, test_on={**options, "n": 120, "seed": 1})
         small |= {"attention": [4]}
@@ -48,3 +49,15 @@ def test_nothing_is_trained_for_a_demo_that_cannot_end(option, match, tmp_path, 
     assert main(["demo", "digits", "--out", str(tmp_path / "demo"), option, "0"]) == 2
     assert match in capsys.readouterr().err
     assert not (tmp_path / "demo").exists()
+
+
+@pytest.mark.parametrize("kind", ["digits", "mri"])
+def test_what_the_model_is_compared_with_differs_by_its_data_and_by_what_only_holes_need(kind):
+    chosen = demo.DEMOS[kind]
+    ours = demo._settings(chosen, "")
+    assert ours.steps == chosen.changes["steps"]
+    for suffix, data_as in (("-oracle", "oracle"), ("-naive", "naive")):
+        other = demo._settings(chosen, suffix)
+        assert other.data_as == data_as
+        assert other.complete_at == ()
+        assert set(ours.differences(other)) <= {"data_as", "complete_at"}
