@@ -7,7 +7,7 @@ Two entries that are measured together now and then show how they go together, w
 The Gaussian law N(0, C) has a posterior in closed form, so it can complete measurements at once (`gsure.command.completion`).
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 
 import torch
 from jaxtyping import Float, Shaped
@@ -45,10 +45,9 @@ class Gaussian:
         tensor([[1, 2],
                 [2, 4]], dtype=torch.int32)
         """
-        vectors = _vectors(pairs)
         sums, counts, noise = torch.zeros(()), torch.zeros(()), torch.zeros(())
         for measurement in measurements:
-            ybar = vectors(measurement.ybar)
+            ybar = _vectors(measurement.ybar, pairs)
             if (n := ybar.shape[1]) > LARGEST:
                 raise ValueError(
                     f"A Gaussian law of {n:,} entries is too large, {LARGEST:,} are the most: leave 0 out of --complete-at, "
@@ -62,13 +61,9 @@ class Gaussian:
 
     def mean(self, measurement: Measurement) -> Float[Tensor, "b *n"]:
         """E[x̄ | ȳ] = C P (P C P + std²)⁻¹ ȳ."""
-        vectors, kept, variance = (
-            _vectors(self.pairs),
-            _kept(measurement, self.pairs),
-            _variance(measurement, self.pairs),
-        )
+        parts = (_vectors(measurement.ybar, self.pairs), *(f(measurement, self.pairs) for f in (_kept, _variance)))
         means = []
-        for ybar, keep, noise in zip(vectors(measurement.ybar), kept, variance, strict=True):
+        for ybar, keep, noise in zip(*parts, strict=True):
             across = self.covariance[:, keep]
             means.append(across @ torch.linalg.solve(across[keep] + noise[keep].diag(), ybar[keep]))
         return self._signals(torch.stack(means), measurement.ybar)
@@ -76,9 +71,9 @@ class Gaussian:
     def draw(self, measurement: Measurement, generator: Generators) -> Float[Tensor, "b *n"]:
         """One draw from p(x̄ | ȳ) of each: one from N(0, C), moved by the mean of what is wrong with it."""
         ybar, mask, std = measurement.ybar, measurement.mask, measurement.std
-        white = _vectors(self.pairs)(normal(ybar.shape, generator, ybar))
+        white = _vectors(normal(ybar.shape, generator, ybar), self.pairs)
         if self.pairs:
-            white = white / 2**0.5
+            white = white / 2**0.5  # a complex number of variance 1
         drawn = self._signals(white @ self.root.mT, ybar)
         wrong = mask * (ybar - drawn - std * normal(ybar.shape, generator, ybar))
         return drawn + self.mean(Measurement._trusted(wrong, mask, std))
@@ -90,14 +85,9 @@ class Gaussian:
         return parts.movedim(-1, 2).to(like).reshape(like.shape)
 
 
-def _vectors(pairs: bool) -> Callable[[Tensor], Tensor]:
-    def real(xbar: Tensor) -> Tensor:
-        return xbar.double().flatten(1)
-
-    def complex_(xbar: Tensor) -> Tensor:
-        return torch.complex(xbar[:, 0::2].double(), xbar[:, 1::2].double()).flatten(1)
-
-    return complex_ if pairs else real
+def _vectors(xbar: Tensor, pairs: bool) -> Tensor:
+    xbar = xbar.double()
+    return (torch.complex(xbar[:, 0::2], xbar[:, 1::2]) if pairs else xbar).flatten(1)
 
 
 def _kept(measurement: Measurement, pairs: bool) -> Tensor:
