@@ -194,10 +194,10 @@ def test_steps_beyond_the_last_complete_nothing(files, tmp_path):
 def test_what_is_said_of_measurements_with_holes_comes_with_a_word_about_completion(files, tmp_path):
     gsure.train(files / "d.h5", tmp_path / "run", dataclasses.replace(COMPLETING, held_out=0.5), clean=files / "c.h5")
     told_of = gsure.evaluate_denoising(tmp_path / "run", bands=2, n=8)
-    assert any("completed itself" in warning for warning in told_of["warnings"])
+    assert any("had been completed" in warning for warning in told_of["warnings"])
     checks = {
         check["name"]: check["words"]
         for check in gsure.diagnose(tmp_path / "run", clean=files / "c.h5", n=40)["checks"]
     }
-    assert "completed itself" in checks["wholeness"]
-    assert "completed itself" not in checks["coverage"]
+    assert "had been completed" in checks["wholeness"]
+    assert "had been completed" not in checks["coverage"]

@@ -27,9 +27,7 @@ from gsure.store import Measurements, Signals, open, open_clean
 FOLDER, RESULT = "diagnosis", "diagnosis.json"
 MASKS = 4096
 """Masks of the file that the survey of coverage looks at, at most; from all over the file."""
-COMPLETED = (
-    " But it went on to learn from signals that it had completed itself, so what it makes of holes matters little."
-)
+COMPLETED = " But it learned from signals that had been completed, so what it makes of holes matters little."
 LEARNED = " Nothing was held out: the network has learned from these very measurements."
 
 

@@ -36,7 +36,7 @@ class Config:
     gsure: str = gsure.__version__
 
     def completed(self, step: int) -> bool:
-        """Whether the weights of this step have learned from signals that the model itself completed."""
+        """Whether the weights of this step have learned from signals whose missing part was filled in."""
         return any(at < step for at in self.settings.complete_at)
 
     def as_dict(self) -> dict[str, Any]:

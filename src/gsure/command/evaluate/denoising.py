@@ -48,7 +48,7 @@ def evaluate_denoising(
     chosen = _held_out(data, config, warnings)
     if config.completed(step):
         warnings.append(
-            "The network went on to learn from signals that it had completed itself, and here sees measurements with holes; "
+            "The network learned from signals that had been completed, and here sees measurements with holes; "
             "the error on full signals, if there are clean ones, tells more."
         )
     known = _open_clean(data, config, clean)
