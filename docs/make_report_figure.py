@@ -1,6 +1,6 @@
 """The figure of docs/report.md: the page as a browser shows it, on a desk and on a phone.
 
-    python docs/make_report_figure.py report.html
+    make demo && python docs/make_report_figure.py demo/report.html
 
 It needs Chromium (apt-get install chromium). The figure goes to docs/figures/report/.
 """
