@@ -89,7 +89,9 @@ def draw(found: dict[int, list[tuple[float, float]]], path: Path) -> None:
         (("tab:blue", "matrix, from measurements"), ("tab:green", "matrix, from clean"))
     ):
         means, errors = zip(*(pair[k] for pair in found.values()), strict=True)
-        axes.errorbar(list(found), means, yerr=[2 * se for se in errors], fmt=".-", color=colour, label=words, capsize=2)
+        axes.errorbar(
+            list(found), means, yerr=[2 * se for se in errors], fmt=".-", color=colour, label=words, capsize=2
+        )
     for row in json.loads(RESULTS.read_text())["rows"]:
         ours = row["case"]["model"] == "gsure"
         colour, words = ("tab:blue", "network, from measurements") if ours else ("tab:green", "network, from clean")
