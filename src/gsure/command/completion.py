@@ -31,8 +31,6 @@ STREAM = 3
 """Keeps the noise of completion apart from that of training, validation and pictures."""
 BATCHES = 16
 """So many batches make a file."""
-
-
 MOMENTS_OF = 1000
 """Measurements are read at once for their moments."""
 

@@ -8,6 +8,7 @@ from typing import Any
 
 import torch
 from matplotlib.figure import Figure
+from matplotlib.ticker import LogLocator
 
 from gsure.command.progress import bar
 from gsure.features import open_features
@@ -227,6 +228,8 @@ def _draw_curves(plan: Plan, found: Found, path: Path) -> None:
             title=f"p = {p:g}, noise {plan.common['noise'][p]:g}", xlabel="network calls", xscale="log", yscale="log"
         )
         axes.set_xticks(plan.chosen["calls"], [str(c) for c in plan.chosen["calls"]])
+        axes.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
+        axes.yaxis.set_major_formatter("{x:g}")
         axes.minorticks_off()
         axes.spines[["top", "right"]].set_visible(False)
     panels[0].set_ylabel("Fréchet distance (dotted: floor)")
