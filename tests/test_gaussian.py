@@ -1,7 +1,10 @@
 """The Gaussian law with the moments of measurements, against laws that are known."""
 
+import dataclasses
+
 import pytest
 import torch
+from running import TINY, make_files
 
 import gsure
 from gsure import gaussian
@@ -102,3 +105,11 @@ def test_a_law_of_too_many_entries_is_refused_before_it_fills_the_memory(monkeyp
     monkeypatch.setattr(gaussian, "LARGEST", 8)
     with pytest.raises(ValueError, match="of 9 entries is too large, 8 are the most: leave 0 out of --complete-at"):
         Gaussian.fit([gsure.Measurement.clean(torch.zeros(2, 9))])
+
+
+def test_so_is_training_that_would_need_one_before_it_writes(monkeypatch, tmp_path):
+    data = make_files(tmp_path) / "d.h5"
+    monkeypatch.setattr(gaussian, "LARGEST", 8)
+    with pytest.raises(ValueError, match="of 64 entries is too large"):
+        gsure.train(data, tmp_path / "run", dataclasses.replace(TINY, complete_at=(0,)))
+    assert not (tmp_path / "run").exists()

@@ -22,6 +22,15 @@ DOUBT = 1e-3
 """Of the mean variance is left in every direction, or what few samples do not show would count as known."""
 
 
+def check_size(n: int) -> None:
+    """Raise an error if a law of so many entries is too large."""
+    if n > LARGEST:
+        raise ValueError(
+            f"A Gaussian law of {n:,} entries is too large, {LARGEST:,} are the most: leave 0 out of --complete-at, so that "
+            "the network completes measurements when it has learned."
+        )
+
+
 class Gaussian:
     """x̄ ~ N(0, C). C are second moments, so that a mean, if there is one, is one of its directions.
 
@@ -48,11 +57,7 @@ class Gaussian:
         sums, counts, noise = torch.zeros(()), torch.zeros(()), torch.zeros(())
         for measurement in measurements:
             ybar = _vectors(measurement.ybar, pairs)
-            if (n := ybar.shape[1]) > LARGEST:
-                raise ValueError(
-                    f"A Gaussian law of {n:,} entries is too large, {LARGEST:,} are the most: leave 0 out of --complete-at, "
-                    "so that the network completes measurements when it has learned."
-                )
+            check_size(ybar.shape[1])
             mask = _kept(measurement, pairs).double()
             sums = sums + ybar.mT @ ybar.conj()
             counts = counts + mask.mT @ mask

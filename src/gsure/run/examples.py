@@ -1,5 +1,6 @@
 """What the network learns from. Oracle and naive are choices of data, made here, and not branches of the loop."""
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
@@ -7,6 +8,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from gsure.gaussian import check_size
 from gsure.measurement import Measurement
 from gsure.noise import Generators, uniform
 from gsure.run.settings import Settings
@@ -99,3 +101,5 @@ def _refuse(measurements: Measurements, clean: Signals | None, settings: Setting
         asked = {"--hide hides a part of": settings.hide, "--complete-at fills in the rest of": settings.complete_at}
         for does in (does for does, value in asked.items() if value):
             raise ValueError(f"{does} what was measured; with --data-as {settings.data_as} all counts as clean.")
+    if 0 in settings.complete_at:
+        check_size(math.prod(measurements.shape) // (2 if measurements.header["complex"] else 1))
