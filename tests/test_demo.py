@@ -51,6 +51,25 @@ def test_nothing_is_trained_for_a_demo_that_cannot_end(option, match, tmp_path, 
     assert not (tmp_path / "demo").exists()
 
 
+@pytest.mark.parametrize(
+    "command",
+    [["demo", "--out"], ["reproduce", "analytic", "--scale", "tiny", "--out"], ["reproduce", "analytic", "--work"]],
+)
+def test_a_file_is_no_folder_to_work_in(command, tmp_path, capsys):
+    (tmp_path / "file").write_text("mine")
+    assert main([*command, str(tmp_path / "file")]) == 2
+    assert f"is a file, not a folder: choose another {command[-1]}." in capsys.readouterr().err
+    assert (tmp_path / "file").read_text() == "mine"
+
+
+def test_measurements_of_someone_else_are_not_written_over(tmp_path, capsys):
+    (tmp_path / "data").mkdir()
+    (tmp_path / "data" / "train.h5").write_text("mine")
+    assert main(["demo", "digits", "--out", str(tmp_path)]) == 2
+    assert "but not train-clean.h5, so it was not made here: choose another folder." in capsys.readouterr().err
+    assert (tmp_path / "data" / "train.h5").read_text() == "mine"
+
+
 @pytest.mark.parametrize("kind", ["digits", "mri"])
 def test_what_the_model_is_compared_with_differs_by_its_data_and_by_what_only_holes_need(kind):
     chosen = demo.DEMOS[kind]

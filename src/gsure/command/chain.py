@@ -13,12 +13,20 @@ from gsure.run.settings import Settings, option
 from gsure.source import Source
 
 
+def refuse_file(folder: Path, option: str) -> None:
+    """Where a folder is to be made or gone on with, no file may be."""
+    if folder.exists() and not folder.is_dir():
+        raise ValueError(f"{folder} is a file, not a folder: choose another {option}.")
+
+
 def measure_once(
     source: Source, data: Path, clean: Path, corruption: Mapping[str, Any], sigma: float, progress: bool, **options: Any
 ) -> None:
     """`corruption` has the name of a family and its options; other options are those of `corrupt`."""
     if data.exists() and clean.exists():
         return
+    if data.exists():  # an interrupted step leaves at most the clean signals
+        raise ValueError(f"{data} is there, but not {clean.name}, so it was not made here: choose another folder.")
     data.parent.mkdir(parents=True, exist_ok=True)
     family = FAMILIES[corruption["name"]](**{key: value for key, value in corruption.items() if key != "name"})
     corrupt(source, data, family, sigma, clean=clean, force=True, progress=progress, **options)

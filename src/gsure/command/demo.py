@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal, get_args
 
-from gsure.command.chain import measure_once, train_once
+from gsure.command.chain import measure_once, refuse_file, train_once
 from gsure.command.diagnose import diagnose
 from gsure.command.evaluate import evaluate_restorations, evaluate_samples
 from gsure.command.report import report
@@ -94,6 +94,7 @@ def demo(
     if steps is not None and steps < 1:
         raise ValueError(f"A model trains for at least one step: steps = {steps}.")
     chosen, folder = DEMOS[kind], Path(out)
+    refuse_file(folder, "--out")
     if steps is not None:
         chosen = replace(chosen, changes={**chosen.changes, "steps": steps})
     runs, (data, clean, test, truth) = folder / "runs", (folder / "data" / f"{name}.h5" for name in FILES)

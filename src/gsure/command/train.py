@@ -9,11 +9,8 @@ import contextlib
 import itertools
 import math
 import os
-import re
-import resource
 import signal
 import threading
-import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -30,6 +27,7 @@ from gsure.denoiser import Denoiser
 from gsure.noise import generators
 from gsure.run import checkpoint
 from gsure.run.job import Job
+from gsure.run.log import Log, open_board
 from gsure.run.picture import draw_denoised, draw_samples
 from gsure.run.prepare import prepare
 from gsure.run.settings import Settings
@@ -58,7 +56,7 @@ def train(
     without clean data tells the true error. `resume` goes on from the latest checkpoint, with the settings of the run or
     with `settings` if these differ in nothing that matters; `force` lets them differ, or puts an existing run aside.
     """
-    board = _open_board(Path(out)) if tensorboard else None
+    board = open_board(Path(out)) if tensorboard else None
     job = prepare(data, out, settings, clean, resume, force, basis, network)
     main = job.accelerator.is_main_process
     try:
@@ -106,7 +104,7 @@ def _complete(job: Job, done: int, progress: bool) -> None:
             job.best = None  # was judged by measurements that were not complete
 
 
-def _loop(job: Job, first: int, last: int, log: "Log", advance: Bar, stop: "Stop") -> bool:
+def _loop(job: Job, first: int, last: int, log: Log, advance: Bar, stop: "Stop") -> bool:
     """Do these steps; returns whether it was stopped before the last of the run."""
     settings, main = job.settings, job.accelerator.is_main_process
     for step, parts in _batches(job, first, last):
@@ -204,7 +202,7 @@ def _last_good(job: Job) -> str:
     )
 
 
-def _validate(job: Job, log: "Log", advance: Bar, done: int) -> None:
+def _validate(job: Job, log: Log, advance: Bar, done: int) -> None:
     """Judge the averaged weights on what was held out, and keep them if they are the best so far."""
     if job.held_out is None:
         return
@@ -231,79 +229,6 @@ def _draw(job: Job, done: int) -> None:
     draw_samples(job.run.path / "samples" / name, job.averaged, job.examples, done)
     if job.held_out is not None:
         draw_denoised(job.run.path / "denoised" / name, job.averaged, job.held_out, done)
-
-
-class Log:
-    """metrics.jsonl, and TensorBoard if asked for. Times are of this process alone and count from its start."""
-
-    def __init__(self, job: Job, board: Any) -> None:
-        self.job, self.board = job, board
-        self.began, self.logged = time.monotonic(), job.first
-
-    def close(self) -> None:
-        if self.board is not None:
-            self.board.close()
-
-    @contextlib.contextmanager
-    def aside(self) -> Iterator[None]:
-        """Time that does not count as training."""
-        left = time.monotonic()
-        yield
-        self.began += time.monotonic() - left
-
-    def write(self, done: int) -> str:
-        """Log the mean loss since the last time; returns it in words."""
-        accelerator, settings = self.job.accelerator, self.job.settings
-        loss = float(np.mean(self.job.losses))
-        if accelerator.num_processes > 1:
-            loss = float(accelerator.reduce(torch.tensor(loss, device=accelerator.device), "mean"))
-        line = {
-            "step": done,
-            "loss": loss,
-            "lr": learning_rate(settings, done - 1),
-            "steps_per_second": (done - self.logged) / (time.monotonic() - self.began),
-            "memory_gb": _peak_memory(accelerator.device) / 1e9,
-        }
-        self._append(line)
-        self.job.losses, self.began, self.logged = [], time.monotonic(), done
-        return f"loss {loss:.4f}"
-
-    def validation(self, done: int, result: dict[str, Any]) -> str:
-        self._append({"step": done, "validation": result})
-        told = {"estimate": "held-out error", "true": "true", "full": "on full signals"}
-        parts = [
-            f"{words} {result[name]['mean']:.5f} ± {result[name]['se']:.5f}"
-            for name, words in told.items()
-            if name in result
-        ]
-        best = " (best so far)" if self.job.best is not None and self.job.best["step"] == done else ""
-        return f"step {done:,}: {', '.join(parts)}{best}"
-
-    def _append(self, line: dict[str, Any]) -> None:
-        if not self.job.accelerator.is_main_process:
-            return
-        self.job.run.log(line)
-        if self.board is not None:
-            for name, value in line.get("validation", line).items():
-                if name not in ("step", "bands"):
-                    self.board.add_scalar(name, value["mean"] if isinstance(value, dict) else value, line["step"])
-
-
-def _peak_memory(device: torch.device) -> int:
-    if device.type == "cuda":
-        return torch.cuda.max_memory_allocated(device)
-    status = Path("/proc/self/status")  # where there is one: ru_maxrss starts at the peak of the parent process
-    if status.exists() and (match := re.search(r"VmHWM:\s+(\d+) kB", status.read_text())):
-        return int(match[1]) * 1024
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
-
-
-def _open_board(out: Path) -> Any:
-    try:
-        from torch.utils.tensorboard import SummaryWriter
-    except ImportError as error:
-        raise ValueError("TensorBoard is not installed: pip install 'gsure-diffusion[tensorboard]'.") from error
-    return lambda first: SummaryWriter(str(out / "tensorboard"), purge_step=first + 1)
 
 
 @dataclass

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Protocol, cast, runtime_checkable
 
+from gsure.command.chain import refuse_file
 from gsure.reproduce.plan import Plan, Scale, names, read_plan
 from gsure.reproduce.results import Results
 from gsure.reproduce.work import Work
@@ -42,6 +43,8 @@ def reproduce(
     `data` is the folder of the data set, where one is needed. It may be stopped at any moment, and goes on when called again.
     """
     plan = read_plan(name, scale)
+    refuse_file(Path(out), "--out")
+    refuse_file(Path(work), "--work")
     experiment = _experiment(plan.makes)
     results = Results(Path(out) / f"{plan.label}.json")
     keep = Work(Path(work), None if data is None else Path(data), progress)
