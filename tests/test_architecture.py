@@ -35,7 +35,7 @@ LAYERS: dict[str, set[str]] = {
     "features": set(),
     "picture": set(),
     "run": {
-        *("schedule", "basis", "measurement", "denoiser", "network", "divergence", "objective", "noise"),
+        *("schedule", "basis", "measurement", "denoiser", "network", "divergence", "gaussian", "objective", "noise"),
         *("picture", "sampling", "store"),
     },
     "report": {"picture", "run", "store"},
