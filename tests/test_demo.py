@@ -6,8 +6,11 @@ from pathlib import Path
 
 import pytest
 
+import gsure
 from gsure.cli import main
-from gsure.command import demo
+from gsure.command import chain, demo
+from gsure.run.settings import Settings
+from gsure.source import open_source
 
 SMALL = {
     "width": 8,
@@ -38,6 +41,7 @@ def test_the_demo_makes_its_page_and_goes_on_where_it_was(kind, tmp_path, capsys
     page = Path(told["page"]).read_text()
     for word in ("oracle", "naive", "gsure train", "gsure restore"):
         assert word in page
+    assert "was left out" not in page
     made = {path: path.stat().st_mtime_ns for path in out.rglob("*") if path.suffix in (".safetensors", ".h5")}
     assert len(made) > 10
     assert main(arguments) == 0
@@ -51,23 +55,41 @@ def test_nothing_is_trained_for_a_demo_that_cannot_end(option, match, tmp_path, 
     assert not (tmp_path / "demo").exists()
 
 
-@pytest.mark.parametrize(
-    "command",
-    [["demo", "--out"], ["reproduce", "analytic", "--scale", "tiny", "--out"], ["reproduce", "analytic", "--work"]],
-)
-def test_a_file_is_no_folder_to_work_in(command, tmp_path, capsys):
+@pytest.mark.parametrize("option", ["--out", "--work"])
+def test_a_file_is_no_folder_to_work_in(option, tmp_path, capsys):
     (tmp_path / "file").write_text("mine")
-    assert main([*command, str(tmp_path / "file")]) == 2
-    assert f"is a file, not a folder: choose another {command[-1]}." in capsys.readouterr().err
+    assert main(["reproduce", "analytic", "--scale", "tiny", option, str(tmp_path / "file")]) == 2
+    assert f"is a file, not a folder: choose another {option}." in capsys.readouterr().err
     assert (tmp_path / "file").read_text() == "mine"
 
 
-def test_measurements_of_someone_else_are_not_written_over(tmp_path, capsys):
-    (tmp_path / "data").mkdir()
-    (tmp_path / "data" / "train.h5").write_text("mine")
+@pytest.mark.parametrize("name", ["report.html", "data/train-clean.h5", ""])
+def test_a_demo_is_not_made_over_anything_else(name, tmp_path, capsys):
+    out = tmp_path / "out"
+    (out / name).parent.mkdir(parents=True, exist_ok=True)
+    (out / name).write_text("mine")
+    assert main(["demo", "digits", "--out", str(out)]) == 2
+    assert "is not a folder of this command: choose another --out." in capsys.readouterr().err
+    assert (out / name).read_text() == "mine"
+
+
+def test_nor_is_one_demo_made_over_another(tmp_path, capsys, monkeypatch):
+    monkeypatch.setattr(demo, "measure_once", lambda *_, **__: (_ for _ in ()).throw(KeyboardInterrupt))
+    with pytest.raises(KeyboardInterrupt):
+        demo.demo("mri", tmp_path)
     assert main(["demo", "digits", "--out", str(tmp_path)]) == 2
-    assert "but not train-clean.h5, so it was not made here: choose another folder." in capsys.readouterr().err
-    assert (tmp_path / "data" / "train.h5").read_text() == "mine"
+    assert "kind was mri, now digits" in capsys.readouterr().err
+
+
+def test_a_demo_of_other_steps_is_refused_before_anything_is_trained(tmp_path, capsys):
+    data, small = tmp_path / "d.h5", Settings(steps=2, bands=1, validate_on=8, batch=8, picture_every=0)
+    gsure.corrupt(
+        open_source("digits"), data, gsure.corruption.Patches(0.4, 2), 0.02, limit=60, clean=tmp_path / "c.h5"
+    )
+    chain.train_once(data, tmp_path / "run", small, tmp_path / "c.h5", False)
+    chain.train_once(data, tmp_path / "run", small, tmp_path / "c.h5", False)  # finds it
+    with pytest.raises(ValueError, match=r"trained otherwise \(--steps was 2, now 4\): remove it"):
+        chain.train_once(data, tmp_path / "run", replace(small, steps=4), tmp_path / "c.h5", False)
 
 
 @pytest.mark.parametrize("kind", ["digits", "mri"])

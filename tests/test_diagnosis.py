@@ -128,6 +128,17 @@ def test_a_group_stays_on_one_side_and_moves_as_one(generator):
     assert all(len(set(three.tolist())) == 1 for three in group[shuffle(group, generator)].reshape(20, 3))
 
 
+def test_no_part_is_left_empty_by_a_large_group(generator):
+    group = torch.cat([torch.zeros(40), torch.arange(1, 13).repeat_interleave(5)]).long()
+    cut_apart = 0
+    for _ in range(40):
+        parts = part(group, generator)
+        assert sorted(torch.cat(parts).tolist()) == list(range(100))
+        assert min(map(len, parts)) > 0
+        cut_apart += sum(bool((group[some] == 0).any()) for some in parts) > 1
+    assert 0 < cut_apart < 40, "only where it must be"
+
+
 def test_too_few_samples_are_refused(generator):
     with pytest.raises(ValueError, match=f"at least {FEWEST} samples, but there are 10"):
         correlate(make_windows(10, 2, generator), "linear", generator)

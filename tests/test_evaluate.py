@@ -193,6 +193,68 @@ def test_features_of_the_reference_are_computed_once(tmp_path, mixed, own_cache,
     assert gsure.evaluate_samples(real, reference=reference, features="digits")["metrics"] == first["metrics"]
 
 
+def test_the_whole_reference_counts_in_whatever_order_it_lies(files, tmp_path, mixed):
+    """Distances that take as many real signals as there are samples must not take those of a few volumes."""
+    digits = open_source("digits")
+    rank = torch.argsort(mixed.flatten(1).mean(1))  # dark ones first
+    samples = write(tmp_path / "samples.h5", mixed[:200])
+    reference = write(tmp_path / "sorted.h5", mixed[rank])
+    record = gsure.evaluate_samples(samples, reference=reference, features="pca-8", whole=True)
+    assert record["reference"]["n"] == len(digits)
+    for name in ("kid", "sliced_wasserstein", "precision", "recall"):
+        assert above_floor(record, name) < 4, name
+
+
+def test_measurements_of_another_length_are_not_taken_for_the_runs_own(files, tmp_path):
+    """Another length is another split: what is held out of it was trained on."""
+    patches = gsure.corruption.Patches(p=0.4, size=2)
+    gsure.corrupt(open_source("digits"), tmp_path / "some.h5", patches, 0.05, limit=900)
+    record = gsure.evaluate_denoising(
+        files / "run", measurements=tmp_path / "some.h5", bands=1, n=20, out=tmp_path / "e.json"
+    )
+    assert (record["reference"]["holds"], record["reference"]["of"]) == ("measurements", 900)
+    assert any("same source" in warning for warning in record["warnings"])
+
+
+def test_an_evaluation_replaces_nothing_but_an_evaluation(files, tmp_path):
+    mine = shutil.copy(files / "c.h5", tmp_path / "c.h5")
+    before = mine.read_bytes()
+    for evaluation in (
+        lambda out: gsure.evaluate_samples(files / "drawn", reference=files / "c.h5", features="pca-4", out=out),
+        lambda out: gsure.evaluate_denoising(files / "run", bands=1, n=20, out=out),
+    ):
+        with pytest.raises(ValueError, match=r"c\.h5 exists and is no evaluation: give another file by --out"):
+            evaluation(mine)
+        evaluation(tmp_path / "e.json")
+        evaluation(tmp_path / "e.json")
+    assert mine.read_bytes() == before
+
+
+def test_an_image_of_nothing_is_no_reason_to_tell_nothing_of_its_volume(restored, tmp_path):
+    folder, clean = restored
+    truth = Signals(clean)[:]
+    truth[3] = 0.0
+    empty = write(tmp_path / "empty.h5", truth, Signals(clean).groups(), complex=True)
+    record = gsure.evaluate_restorations(folder, clean=empty)
+    assert record["metrics"]["psnr"]["value"] > 5
+    assert "per_image" not in record["metrics"]["psnr"]
+    assert record["metrics"]["ssim"]["per_image"] <= 1
+
+
+def test_the_command_to_repeat_it_says_numbers_as_numbers(files, tmp_path):
+    record = gsure.evaluate_samples(
+        files / "drawn",
+        reference=files / "c.h5",
+        features="pca-4",
+        seed=1,
+        whole=True,
+        held_out=False,
+        out=tmp_path / "e",
+    )
+    assert "--seed 1" in record["command"]
+    assert "--no-held-out --whole --seed 1" in record["command"]
+
+
 def test_what_cannot_be_evaluated_is_refused_by_a_sentence(files, tmp_path, mixed):
     drawn, clean = files / "drawn", files / "c.h5"
     small = write(tmp_path / "small.h5", mixed[:200, :, :4, :4])
@@ -201,6 +263,7 @@ def test_what_cannot_be_evaluated_is_refused_by_a_sentence(files, tmp_path, mixe
         "too few for 32 features": {"reference": clean, "features": "digits", "n": 20},
         "there are 400: draw more": {"reference": clean, "n": 401},
         "must be at least 1": {"reference": clean, "n": 0},
+        "A reference of 1 has no two halves": {"reference": clean, "n_reference": 1},
         r"of shape \(1, 8, 8\), but those of .* real, of shape \(1, 4, 4\)": {"reference": small},
         "16x16, but the signals have shape": {"reference": clean, "features": "fashion16"},
         "holds measurements, where signals are wanted": {"reference": files / "d.h5"},

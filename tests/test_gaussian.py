@@ -101,6 +101,12 @@ def test_entries_never_measured_together_count_as_unrelated(generator):
     assert fitted.diagonal().tolist() == pytest.approx([1, 1], abs=0.4)
 
 
+def test_noise_that_is_stated_larger_than_what_was_measured_is_told(generator):
+    x = 0.05 * torch.randn(200, 3, generator=generator)
+    with pytest.raises(ValueError, match="the noise that the file states is as large as all that was measured"):
+        Gaussian.fit([gsure.Measurement(x, torch.ones(1, 1), 0.06)])
+
+
 def test_a_law_of_too_many_entries_is_refused_before_it_fills_the_memory(monkeypatch):
     monkeypatch.setattr(gaussian, "LARGEST", 8)
     with pytest.raises(ValueError, match="of 9 entries is too large, 8 are the most: leave 0 out of --complete-at"):

@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+import shutil
 
 import h5py
 import numpy as np
@@ -13,6 +14,7 @@ import gsure
 from gsure.cli import main
 from gsure.command import restore as restoring
 from gsure.command import sample as sampling
+from gsure.command import shards
 from gsure.metrics import psnr
 from gsure.source import open_source
 
@@ -128,6 +130,47 @@ def test_a_folder_of_other_settings_is_not_mixed_with(files, tmp_path):
         gsure.sample(files / "run", tmp_path / "other", 2)
 
 
+def test_what_another_model_drew_is_not_taken_for_its_own(files, tmp_path):
+    """A run that is trained anew has another model at the same place and step."""
+    shutil.copytree(files / "run", tmp_path / "run")
+    options = {"steps": 3, "draws": 2, "panels": 0}
+    gsure.sample(tmp_path / "run", tmp_path / "s", 2, steps=2)
+    gsure.restore(tmp_path / "run", files / "new.h5", tmp_path / "r", **options)
+    settings = dataclasses.replace(QUICK, width=64, steps=300, batch=32, lr=1e-3, ema=0.95, checkpoint_every=300)
+    gsure.train(files / "d.h5", tmp_path / "run", settings, force=True)
+    with pytest.raises(ValueError, match=r"holds something else: weights was \d+, now \d+"):
+        gsure.sample(tmp_path / "run", tmp_path / "s", 2, steps=2)
+    with pytest.raises(ValueError, match=r"holds something else: weights was \d+, now \d+"):
+        gsure.restore(tmp_path / "run", files / "new.h5", tmp_path / "r", **options)
+
+
+def test_nor_restorations_of_a_file_that_was_made_anew(files, tmp_path):
+    options = {"steps": 3, "draws": 2, "panels": 0}
+    for seed in (1, 2):
+        gsure.corrupt(open_source("digits"), tmp_path / "d.h5", PATCHES, 0.1, limit=4, seed=seed, force=seed == 2)
+        if seed == 1:
+            gsure.restore(files / "run", tmp_path / "d.h5", tmp_path / "r", **options)
+    with pytest.raises(ValueError, match=r"holds something else: fingerprint was \w+, now \w+"):
+        gsure.restore(files / "run", tmp_path / "d.h5", tmp_path / "r", **options)
+
+
+def test_a_process_without_a_piece_of_its_own_waits_for_the_first(files, tmp_path, monkeypatch):
+    gsure.sample(files / "run", tmp_path / "done", 2, steps=2)
+    (tmp_path / "s").mkdir()
+    shutil.copy(tmp_path / "done" / "plan.json", tmp_path / "s")  # as the first process has begun
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    monkeypatch.setenv("RANK", "1")
+    waited = []
+
+    def first_process_ends(seconds):
+        waited.append(seconds)
+        shutil.copy(tmp_path / "done" / "shard-00000.h5", tmp_path / "s")
+
+    monkeypatch.setattr(shards.time, "sleep", first_process_ends)
+    assert len(gsure.sample(files / "run", tmp_path / "s", 2, steps=2)) == 2
+    assert len(waited) == 1
+
+
 def test_what_is_no_run_or_damaged_is_named(files, tmp_path):
     with pytest.raises(ValueError, match="neither a run of gsure train nor a checkpoint"):
         gsure.sample(tmp_path, tmp_path / "s", 2)
@@ -187,9 +230,10 @@ def test_more_measurements_may_be_restored_later(files, tmp_path):
 
 def test_a_damaged_plan_or_a_file_in_the_way_is_named(files, tmp_path):
     (tmp_path / "s").mkdir()
-    (tmp_path / "s" / "plan.json").write_text("{not json")
-    with pytest.raises(ValueError, match=r"plan\.json is damaged"):
-        gsure.sample(files / "run", tmp_path / "s", 2, steps=2)
+    for damaged in ("{not json", "5", "[1]", "null"):
+        (tmp_path / "s" / "plan.json").write_text(damaged)
+        with pytest.raises(ValueError, match=r"plan\.json is damaged"):
+            gsure.sample(files / "run", tmp_path / "s", 2, steps=2)
     (tmp_path / "file").write_text("")
     with pytest.raises(ValueError, match="is not a folder of this command"):
         gsure.sample(files / "run", tmp_path / "file", 2, steps=2)

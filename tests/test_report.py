@@ -22,6 +22,7 @@ from gsure.cli import COMMANDS, main, make_parser
 from gsure.command.report import report
 from gsure.report import pictures
 from gsure.report.collect import collect
+from gsure.report.evaluated import errors
 from gsure.report.repeat import commands, missing, train_command
 from gsure.run.settings import Settings, preset_names, read_preset
 
@@ -174,6 +175,33 @@ def test_ratio_and_gap_are_told_beside_the_value_and_its_floor(page):
     """Of 4, 2 and 10: twice the oracle's, and 6 of the 8 between naive and oracle."""
     text = words(page)
     assert re.search(r"0\.5\s*4\s*2 × oracle\s*gap closed 75 %\s*2\s*10\s*5 × oracle", text)
+
+
+def test_errors_are_compared_only_if_they_are_of_the_same_data(made, tmp_path):
+    shutil.copytree(made, tmp_path / "made")
+    for role, value in zip(ROLES, (0.1, 0.08, 0.3), strict=True):
+        run = tmp_path / "made" / "runs" / role
+        for name, path, times in (("denoising", "d.h5", 1), ("denoising-hard", "hard.h5", 4)):
+            if name == "denoising" or role == "measured":
+                evaluate(
+                    run,
+                    0.0,
+                    kind="denoising",
+                    run=str(run),
+                    features=None,
+                    reference={"path": path, "n": 20},
+                    metrics={"full": {"value": times * value, "floor": None, "se": 0.01, "better": "lower"}},
+                )
+                (run / "evaluation.json").rename(run / f"{name}.json")
+    assert sorted(errors(collect(tmp_path / "made")).values()) == [0.08, 0.1, 0.3]
+
+
+def test_what_training_completed_is_no_trouble(made, tmp_path):
+    shutil.copytree(made / "runs" / "measured", tmp_path / "run")
+    inside = tmp_path / "run" / "completed" / "step-00000000" / "train"
+    inside.mkdir(parents=True)
+    (inside / "plan.json").write_text('{"command": "train"}')
+    assert collect(tmp_path / "run").troubles == ()
 
 
 def test_the_page_says_in_words_what_was_measured(page):

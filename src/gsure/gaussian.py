@@ -41,6 +41,11 @@ class Gaussian:
     def __init__(self, covariance: Shaped[Tensor, "n n"], pairs: bool = False) -> None:
         self.pairs = pairs
         variances, directions = torch.linalg.eigh((covariance + covariance.mH) / 2)
+        if not float(variances.mean()) > 0:
+            raise ValueError(
+                "Second moments tell of no signal: the noise that the file states is as large as all that was measured. Look "
+                "at it with gsure inspect, or leave 0 out of --complete-at."
+            )
         variances = variances.clamp(min=DOUBT * float(variances.mean()))  # moments of few samples can go below 0
         self.root = directions * variances.sqrt()
         self.covariance = self.root @ self.root.mH

@@ -25,8 +25,6 @@ def measure_once(
     """`corruption` has the name of a family and its options; other options are those of `corrupt`."""
     if data.exists() and clean.exists():
         return
-    if data.exists():  # an interrupted step leaves at most the clean signals
-        raise ValueError(f"{data} is there, but not {clean.name}, so it was not made here: choose another folder.")
     data.parent.mkdir(parents=True, exist_ok=True)
     family = FAMILIES[corruption["name"]](**{key: value for key, value in corruption.items() if key != "name"})
     corrupt(source, data, family, sigma, clean=clean, force=True, progress=progress, **options)
@@ -35,13 +33,19 @@ def measure_once(
 def train_once(data: Path, out: Path, settings: Settings, clean: Path, progress: bool) -> None:
     """Until the last step. Training that is stopped by Ctrl-C saves and ends in peace: here that is an interrupt."""
     run = Run(out)
-    if run.exists() and (changes := run.config.settings.differences(settings)):
+    if run.exists() and (changes := _changes(run.config.settings, settings)):
         told = "; ".join(f"{option(name)} was {old}, now {new}" for name, (old, new) in changes.items())
         raise ValueError(f"{out} was trained otherwise ({told}): remove it, or choose another folder.")
     if not run.exists() or _last_step(run) < settings.steps:
         train(data, out, settings, clean=clean, resume=run.exists(), progress=progress)
         if _last_step(run) < settings.steps:
             raise KeyboardInterrupt
+
+
+def _changes(before: Settings, now: Settings) -> dict[str, tuple[Any, Any]]:
+    """Steps too: what was made with a run of fewer would not go together with what is made with more."""
+    steps = {} if before.steps == now.steps else {"steps": (before.steps, now.steps)}
+    return before.differences(now) | steps
 
 
 def _last_step(run: Run) -> int:

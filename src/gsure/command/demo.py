@@ -9,12 +9,13 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal, get_args
 
-from gsure.command.chain import measure_once, refuse_file, train_once
+from gsure.command.chain import measure_once, train_once
 from gsure.command.diagnose import diagnose
 from gsure.command.evaluate import evaluate_restorations, evaluate_samples
 from gsure.command.report import report
 from gsure.command.restore import restore
 from gsure.command.sample import sample
+from gsure.command.shards import open_folder
 from gsure.run.settings import Settings, known, read_preset
 from gsure.source import open_source
 
@@ -94,9 +95,9 @@ def demo(
     if steps is not None and steps < 1:
         raise ValueError(f"A model trains for at least one step: steps = {steps}.")
     chosen, folder = DEMOS[kind], Path(out)
-    refuse_file(folder, "--out")
     if steps is not None:
         chosen = replace(chosen, changes={**chosen.changes, "steps": steps})
+    open_folder(folder, {"command": "demo", "kind": kind})  # refuses one that holds anything else
     runs, (data, clean, test, truth) = folder / "runs", (folder / "data" / f"{name}.h5" for name in FILES)
     for options, file, signals in ((chosen.train_on, data, clean), (chosen.test_on, test, truth)):
         source = open_source(chosen.source, **options)

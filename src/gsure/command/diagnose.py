@@ -94,7 +94,7 @@ def _open(
     """With the data, the clean signals behind it, and whether the network has learned from completed signals."""
     if not Run(Path(run)).exists():
         raise ValueError(f"{run} is not a run of gsure train: give its folder, for the diagnosis is written there.")
-    denoiser, config, step = load_with_config(run, which)
+    denoiser, config, step, _ = load_with_config(run, which)
     if config.settings.data_as == "oracle":
         raise ValueError(
             f"{run} is an oracle: it learned from clean signals, and assumes nothing of masks. Give the run to compare with "
@@ -109,7 +109,7 @@ def _open_oracle(
     oracle: str | Path, denoiser: Denoiser, config: Config, signals: Signals | None
 ) -> tuple[Denoiser, str]:
     """The oracle, and what is to be said of the comparison."""
-    other, theirs, _ = load_with_config(oracle)
+    other, theirs, *_ = load_with_config(oracle)
     if signals is None:
         hint = f" The oracle's were {theirs.clean}." if theirs.clean else ""
         raise ValueError(f"An oracle is compared on whole signals: give the clean ones by --clean.{hint}")

@@ -9,6 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from gsure.command.fingerprint import fingerprint
 from gsure.command.progress import bar
 from gsure.command.shards import Pieces, device, open_folder, write_piece
 from gsure.command.volumes import Format, write_volumes
@@ -59,13 +60,14 @@ def restore(
         raise ValueError(f"draws, batch and limit must be at least 1, but are {draws}, {batch} and {limit}.")
     if method not in get_args(Method):
         raise ValueError(f"--method is one of {', '.join(get_args(Method))}, not {method!r}.")
-    denoiser, config, step = load_with_config(run, which)
+    denoiser, config, step, weights = load_with_config(run, which)
     denoiser.to(device())
     posterior = _Draws(denoiser, method, draws, steps, eta, eta_b, spacing, seed)
     data = _open(Path(measurements), config.about, denoiser, steps)
     n = len(data) if limit is None else min(limit, len(data))
     signals = None if clean is None else open_clean(clean, data)
-    made_of = {"run": str(Path(run).resolve()), "step": step, "data": str(Path(measurements).resolve())}
+    made_of = {"run": str(Path(run).resolve()), "step": step, "weights": weights}
+    made_of |= {"data": str(Path(measurements).resolve()), "fingerprint": _fingerprint(data)}
     plan = {"command": "restore", **made_of, **posterior.options(), "batch": batch}
     folder = Path(out)
     open_folder(folder, plan)
@@ -125,6 +127,10 @@ class _Draws:
         else:
             xbar = ddim(Posterior(denoiser, many), many.shape, self.steps, self.eta, self.spacing, generator=generator)
         return denoiser.basis.to_signal(xbar).cpu().reshape(self.draws, len(indices), *xbar.shape[1:])
+
+
+def _fingerprint(data: Measurements) -> str:
+    return fingerprint(data.header, data.shape, data.groups(), lambda where: data[where].ybar)
 
 
 def _open(path: Path, about: About, denoiser: AnyDenoiser, steps: int) -> Measurements:

@@ -41,14 +41,14 @@ def sample(
     """
     if n < 1 or batch < 1:
         raise ValueError(f"n and batch must be at least 1, but are {n} and {batch}.")
-    denoiser, config, step = load_with_config(run, which)
+    denoiser, config, step, weights = load_with_config(run, which)
     denoiser.to(device())
     shape, is_complex = config.about.shape, config.about.is_complex
     draw = make_sampler(sampler, steps, eta, spacing)
     times(denoiser.schedule, steps)  # refuses before anything is written
     source: AnyDenoiser = Clipped(denoiser) if clip else denoiser
     folder = Path(out)
-    plan = {"command": "sample", "run": str(Path(run).resolve()), "step": step}
+    plan = {"command": "sample", "run": str(Path(run).resolve()), "step": step, "weights": weights}
     plan |= {
         "sampler": sampler,
         "steps": steps,
@@ -68,6 +68,7 @@ def sample(
                 x = denoiser.basis.to_signal(xbar).cpu()
                 write_piece(path, x, [str(index) for index in indices], [1.0] * len(indices), plan, is_complex)
             advance(len(indices))
+    pieces.wait_for_first(("",))
     samples = Signals(folder)
     if len(samples) >= n:  # this process was the last
         draw_grid(

@@ -45,6 +45,11 @@ class Pieces:
         paths = [self.folder / kind / self.name(number) for kind in kinds]
         return all(path.exists() and len(Signals(path)) >= len(self.indices(number)) for path in paths)
 
+    def wait_for_first(self, kinds: tuple[str, ...]) -> None:
+        """Of more processes than pieces, some make none, and would find an empty folder. The first process makes the first."""
+        while not self.is_done(0, kinds):
+            time.sleep(0.1)
+
     def mine(self) -> Iterator[int]:
         """The pieces of this process."""
         yield from range(int(os.environ.get("RANK", "0")), len(self), int(os.environ.get("WORLD_SIZE", "1")))
@@ -62,7 +67,7 @@ def open_folder(folder: Path, plan: Mapping[str, Any]) -> None:
     if path.exists():
         try:
             before = dict(json.loads(path.read_text()))
-        except ValueError as error:
+        except (ValueError, TypeError) as error:
             raise ValueError(f"{path} is damaged: choose another --out, or delete that folder.") from error
         if changes := [f"{key} was {before.get(key)}, now {plan[key]}" for key in plan if before.get(key) != plan[key]]:
             raise ValueError(

@@ -166,16 +166,21 @@ def pair_correlations(maps: Maps, rows: Rows) -> Float[Tensor, " pairs"]:
 
 
 def part(group: Int[Tensor, " n"], generator: torch.Generator) -> tuple[Tensor, Tensor, Tensor]:
-    """Samples to fit, to choose and to judge; no group is in two parts, if there are ten groups or more."""
+    """Samples to fit, to choose and to judge; no group is in two parts, if there are ten groups or more and none so large
+    that a part would be left empty."""
     names, group = torch.unique(group, return_inverse=True)
-    if len(names) < 10:
-        group = torch.arange(len(group))
+    alone = torch.arange(len(group))
+    parts = _cut(group if len(names) >= 10 else alone, generator)
+    return parts if min(map(len, parts)) > 0 else _cut(alone, generator)
+
+
+def _cut(group: Int[Tensor, " n"], generator: torch.Generator) -> tuple[Tensor, Tensor, Tensor]:
     order = shuffle(group, generator)
     ends = [round(share * len(order)) for share in SHARES]
-    while_same = [
+    first, second = (
         next((k for k in range(end, len(order)) if group[order[k]] != group[order[k - 1]]), end) for end in ends
-    ]
-    return order[: while_same[0]], order[while_same[0] : while_same[1]], order[while_same[1] :]
+    )
+    return order[:first], order[first:second], order[second:]
 
 
 def shuffle(group: Int[Tensor, " n"], generator: torch.Generator) -> Int[Tensor, " n"]:

@@ -10,7 +10,7 @@ from gsure.metrics.laws import (
     sliced_wasserstein,
 )
 from gsure.metrics.lpips import LPIPS
-from gsure.metrics.pictures import magnitude, nmse, psnr, ssim
+from gsure.metrics.pictures import magnitude, mean_of_groups, nmse, psnr, ssim
 
 __all__ = [
     "LPIPS",
@@ -20,6 +20,7 @@ __all__ = [
     "jackknife",
     "kid",
     "magnitude",
+    "mean_of_groups",
     "nmse",
     "precision_and_recall",
     "psnr",

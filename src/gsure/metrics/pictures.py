@@ -27,7 +27,7 @@ def psnr(
 ) -> Float[Tensor, " g"]:
     """Peak signal-to-noise ratio in decibels."""
     x, reference = _brightness(x, is_complex), _brightness(reference, is_complex)
-    error = _mean(((x - reference) ** 2).flatten(1).mean(1), groups)
+    error = mean_of_groups(((x - reference) ** 2).flatten(1).mean(1), groups)
     return 10 * torch.log10(_peak(reference, is_complex, groups) ** 2 / error)
 
 
@@ -40,7 +40,7 @@ def nmse(
     """Squared error as a share of the reference's squared norm; black is zero."""
     x, reference = _brightness(x, is_complex), _brightness(reference, is_complex)
     error, size = ((x - reference) ** 2).flatten(1).mean(1), (reference**2).flatten(1).mean(1)
-    return _mean(error, groups) / _mean(size, groups)
+    return mean_of_groups(error, groups) / mean_of_groups(size, groups)
 
 
 def ssim(
@@ -63,7 +63,7 @@ def ssim(
     c1, c2 = (0.01 * peak) ** 2, (0.03 * peak) ** 2
     likeness = (2 * mean_x * mean_y + c1) * (2 * covariance + c2)
     likeness = likeness / ((mean_x**2 + mean_y**2 + c1) * (var_x + var_y + c2))
-    return _mean(likeness.flatten(1).mean(1), groups)
+    return mean_of_groups(likeness.flatten(1).mean(1), groups)
 
 
 def _brightness(x: Tensor, is_complex: bool) -> Tensor:
@@ -79,7 +79,8 @@ def _peak(reference: Tensor, is_complex: bool, groups: Tensor | None) -> Tensor:
     return largest.new_zeros(_count(groups)).scatter_reduce(0, groups, largest, "amax")
 
 
-def _mean(values: Tensor, groups: Tensor | None) -> Tensor:
+def mean_of_groups(values: Tensor, groups: Tensor | None) -> Tensor:
+    """One value for each group; all of them, if there are no groups."""
     if groups is None:
         return values
     return values.new_zeros(_count(groups)).index_add(0, groups, values) / groups.bincount()

@@ -153,7 +153,8 @@ def collect(root: str | Path) -> Facts:
             f"{root} has no run of gsure train in it that can be read{f' ({troubles[0]})' if troubles else ''}: "
             "give a run, or a folder that holds runs."
         )
-    drawn = [d for folder in folders if (folder / "plan.json").is_file() for d in attempt(_read_drawn, folder, runs)]
+    planned = [folder for folder in folders if (folder / "plan.json").is_file()]
+    drawn = [found for folder in planned for found in attempt(_read_drawn, folder, runs) if found is not None]
     names = ("evaluation*.json", "denoising*.json")
     files = [file for folder in folders for name in names for file in sorted(folder.glob(name))]
     evaluations = [e for file in files for e in attempt(_read_evaluation, file, runs, drawn)]
@@ -178,7 +179,7 @@ def _folders(root: Path) -> Iterator[Path]:
         folder = Path(name)
         yield folder
         deep = len(folder.relative_to(root).parts) >= DEPTH
-        dull = {"checkpoints", "tensorboard", "panels", *KINDS}
+        dull = {"checkpoints", "completed", "tensorboard", "panels", *KINDS}
         wanted = [
             inner for inner in sorted(below) if inner not in dull and not inner.startswith(".") and ".old-" not in inner
         ]
@@ -234,8 +235,10 @@ def _find_run(told: Any, runs: list[Trained], near: Path) -> Trained | None:
     return named[0] if len(named) == 1 else None
 
 
-def _read_drawn(folder: Path, runs: list[Trained]) -> Drawn:
+def _read_drawn(folder: Path, runs: list[Trained]) -> Drawn | None:
     plan = read_json(folder / "plan.json")
+    if plan.get("command") == "demo":  # which only holds what others made
+        return None
     if plan.get("command") not in ("sample", "restore"):
         raise ValueError(f"its plan.json is of {plan.get('command')!r}, which is neither sample nor restore.")
     kinds = {"": folder} if plan["command"] == "sample" else {kind: folder / kind for kind in KINDS}

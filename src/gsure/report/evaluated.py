@@ -67,23 +67,23 @@ def details(facts: Facts) -> list[Table]:
 
 
 def errors(facts: Facts) -> dict[Path, float]:
-    """The denoising error of each run on complete signals, of all runs by the same command."""
+    """The denoising error of each run on complete signals."""
     if _is_judged(facts):
-        found = [
-            (e.run, e.values["metrics"].get("full")) for e in facts.evaluations if e.values.get("kind") == "denoising"
-        ]
-        return {run.path: float(full["value"]) for run, full in found if run is not None and full is not None}
+        return _by_run(facts, "denoising", "full")
     last = [(run, run.validations[-1][1]) for run in facts.runs if run.validations]
     return {run.path: result["full"]["mean"] for run, result in last if "full" in result}
 
 
 def distances(facts: Facts) -> dict[Path, float]:
-    """The Fréchet distance of each run's samples from real ones, all evaluated in the same way, the first that there is."""
-    for group in _groups(facts):
-        if _kind(group) == "samples" and facts.main in [e.run for e in group]:
-            found = [(e.run, e.values["metrics"].get("frechet")) for e in group]
-            return {run.path: float(metric["value"]) for run, metric in found if run is not None and metric is not None}
-    return {}
+    """The Fréchet distance of each run's samples from real ones."""
+    return _by_run(facts, "samples", "frechet")
+
+
+def _by_run(facts: Facts, kind: str, name: str) -> dict[Path, float]:
+    """A metric of each run, all evaluated in the same way: of the ways that the page's own run was, that of the most runs."""
+    groups = [group for group in _groups(facts) if _kind(group) == kind and facts.main in [e.run for e in group]]
+    found = [(e.run, e.values["metrics"].get(name)) for e in max(groups, key=len, default=[])]
+    return {run.path: float(metric["value"]) for run, metric in found if run is not None and metric is not None}
 
 
 def _is_judged(facts: Facts) -> bool:

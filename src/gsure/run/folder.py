@@ -6,7 +6,7 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 import yaml
 from torch import nn
@@ -148,7 +148,17 @@ def load(
     `which` is the checkpoint that validated best (the last, if nothing was held out), the last one, or that of a step.
     A basis or network of your own, with which the run was trained, must be given again.
     """
-    return load_with_config(path, which, basis=basis, network=network)[0]
+    return load_with_config(path, which, basis=basis, network=network).denoiser
+
+
+class Loaded(NamedTuple):
+    """The denoiser of a checkpoint, and what is known of it."""
+
+    denoiser: Denoiser
+    config: Config
+    step: int
+    checksum: int
+    """Of the weights: a run that was trained anew has others at the same place and step."""
 
 
 def load_with_config(
@@ -157,8 +167,8 @@ def load_with_config(
     *,
     basis: Basis | None = None,
     network: nn.Module | None = None,
-) -> tuple[Denoiser, Config, int]:
-    """What `load` returns, the configuration of the run, and the step of the checkpoint."""
+) -> Loaded:
+    """What `load` returns, and what was not asked there."""
     found = _find(Path(path), which)
     config = Config.from_dict(found.header["config"], str(found.path))
     if config.own_network and network is None:
@@ -168,7 +178,7 @@ def load_with_config(
         denoiser.network.load_state_dict(found.part("ema"))
     except RuntimeError as error:
         raise ValueError(f"The weights in {found.path} do not fit the network: {error}") from error
-    return denoiser.eval(), config, found.step
+    return Loaded(denoiser.eval(), config, found.step, found.header["checksum"])
 
 
 def _find(path: Path, which: Which) -> Checkpoint:

@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from accelerate import Accelerator
 
-from gsure.command.evaluate.record import command_of, is_own, shares_source, write_record
+from gsure.command.evaluate.record import command_of, is_own, record_path, shares_source, write_record
 from gsure.command.evaluate.reference import Reference
 from gsure.command.progress import bar
 from gsure.denoiser import Denoiser
@@ -43,7 +43,8 @@ def evaluate_denoising(
     given, warnings = locals().copy(), list[str]()
     if min(n, bands, batch) < 1:
         raise ValueError(f"n, bands and batch must be at least 1, but are {n}, {bands} and {batch}.")
-    denoiser, config, step = load_with_config(run, which)
+    denoiser, config, step, _ = load_with_config(run, which)
+    path = record_path((Path(run) if Path(run).is_dir() else Path(run).parent) / "denoising.json", out)
     data = _open_data(config, denoiser, measurements, bands)
     chosen = _held_out(data, config, warnings)
     if config.completed(step):
@@ -71,8 +72,7 @@ def evaluate_denoising(
         "warnings": warnings,
         "command": command_of(evaluate_denoising, given),
     }
-    folder = Path(run) if Path(run).is_dir() else Path(run).parent
-    return write_record(folder / "denoising.json" if out is None else Path(out), record)
+    return write_record(path, record)
 
 
 def _plain(settings: Settings, bands: int, n: int, seed: int) -> Settings:
@@ -119,13 +119,13 @@ def _open_clean(data: Measurements, config: Config, clean: str | Path | None) ->
     """The clean signals that are given, or those of the run, if it had any and they are still there."""
     if clean is not None:
         return open_clean(clean, data)
-    own = config.clean is not None and Path(config.clean).exists() and is_own(data.path, data.header, config)
+    own = config.clean is not None and Path(config.clean).exists() and is_own(data.path, data.header, len(data), config)
     return open_clean(str(config.clean), data) if own else None
 
 
 def _held_out(data: Measurements, config: Config, warnings: list[str]) -> Measurements:
     """Of the run's own data, what it did not train on; of other data, all."""
-    if not is_own(data.path, data.header, config):
+    if not is_own(data.path, data.header, len(data), config):
         if shares_source(data.header, config):
             warnings.append(
                 f"{data.path} was made from the same source as the data of the run, which may have seen these signals."

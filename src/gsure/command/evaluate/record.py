@@ -29,7 +29,7 @@ def read_plan(folder: Path, command: Literal["sample", "restore"], warnings: lis
         return {}
     try:
         plan = dict(json.loads((folder / PLAN).read_text()))
-    except ValueError as error:
+    except (ValueError, TypeError) as error:
         raise ValueError(f"{folder / PLAN} is damaged: make the folder again.") from error
     if plan.get("command") != command:
         made = kind.get(str(plan.get("command")))
@@ -52,8 +52,10 @@ def config_of(plan: Mapping[str, Any]) -> Config | None:
     return run.config if "run" in plan and run.exists() else None
 
 
-def is_own(path: Path, header: dict[str, Any], config: Config) -> bool:
-    """Whether a file is what the run learned from, or the clean signals behind that."""
+def is_own(path: Path, header: dict[str, Any], n: int, config: Config) -> bool:
+    """Whether a file, of n samples, is what the run learned from, or the clean signals behind that."""
+    if n != config.about.samples:
+        return False
     if str(path.resolve()) in (config.data, config.clean):
         return True
     return all(header[key] == config.about.made_by.get(key) for key in ("source", "corruption", "seed"))
@@ -74,11 +76,11 @@ def held_out_of(config: Config) -> np.ndarray:
     return data.split(config.settings.held_out, config.settings.seed)[1].indices
 
 
-def warn_of_training(path: Path, header: dict[str, Any], config: Config | None, warnings: list[str]) -> None:
+def warn_of_training(path: Path, header: dict[str, Any], n: int, config: Config | None, warnings: list[str]) -> None:
     """A model may have learned its training data by heart: compared with that, it looks better than it is."""
     if config is None:
         warnings.append(f"Whether {path} was trained on cannot be told: the run is not there.")
-    elif is_own(path, header, config):
+    elif is_own(path, header, n, config):
         share = 1 - config.settings.held_out
         warnings.append(
             f"{path} is what the run learned from, or the clean signals behind it: {share:.0%} of it was trained on, and a "
@@ -89,6 +91,20 @@ def warn_of_training(path: Path, header: dict[str, Any], config: Config | None, 
             f"{path} was made from the same source as the data of the run, so the model has probably seen these signals: take "
             "others."
         )
+
+
+def record_path(default: Path, out: str | Path | None) -> Path:
+    """Where a record goes. Refuses, before any work, to replace what is not one."""
+    path = default if out is None else Path(out)
+    if not path.exists():
+        return path
+    try:
+        found = json.loads(path.read_text())
+    except (OSError, ValueError):
+        found = None
+    if not isinstance(found, dict) or not {"kind", "metrics"} <= set(found):
+        raise ValueError(f"{path} exists and is no evaluation: give another file by --out.")
+    return path
 
 
 def write_record(path: Path, record: dict[str, Any]) -> dict[str, Any]:
@@ -114,5 +130,5 @@ def command_of(function: Callable[..., Any], given: dict[str, Any]) -> str:
             words.append(str(value))
         elif value != parameter.default and name != "progress":
             option = name.replace("_", "-")
-            words += {True: [f"--{option}"], False: [f"--no-{option}"]}.get(value, [f"--{option}", str(value)])
+            words += [f"--{'' if value else 'no-'}{option}"] if isinstance(value, bool) else [f"--{option}", str(value)]
     return shlex.join(words)

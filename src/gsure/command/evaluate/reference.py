@@ -2,7 +2,6 @@
 
 import contextlib
 import hashlib
-import json
 import os
 import zipfile
 from collections.abc import Callable, Sequence
@@ -15,6 +14,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import adaptive_avg_pool2d
 
+from gsure.command.fingerprint import fingerprint
 from gsure.command.progress import bar
 from gsure.features import Features
 from gsure.noise import normal
@@ -72,12 +72,7 @@ class Reference:
 
     @property
     def fingerprint(self) -> str:
-        """Of how it was made, how many there are, and what some of them are: reading all may take long."""
-        where = np.unique(np.linspace(0, len(self) - 1, 64).round().astype(int))
-        made = {key: self.header[key] for key in ("source", "corruption", "sigma_0", "seed")}
-        digest = hashlib.sha256(json.dumps([made, self.shape, list(self.groups)], sort_keys=True).encode())
-        digest.update(self.read(where).numpy().tobytes())
-        return digest.hexdigest()[:16]
+        return fingerprint(self.header, self.shape, self.groups, self.read)
 
     def halves(self, generator: torch.Generator) -> tuple[np.ndarray, np.ndarray]:
         """Positions of two disjoint halves, in random order; a volume is on one side only, if there are several."""

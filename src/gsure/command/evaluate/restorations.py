@@ -17,12 +17,13 @@ from gsure.command.evaluate.record import (
     held_out_of,
     is_own,
     read_plan,
+    record_path,
     shares_source,
     write_record,
 )
 from gsure.command.evaluate.reference import Reference
 from gsure.command.progress import bar
-from gsure.metrics import LPIPS, nmse, psnr, ssim
+from gsure.metrics import LPIPS, mean_of_groups, nmse, psnr, ssim
 from gsure.metrics.pictures import WINDOW
 from gsure.run.checkpoint import replacing
 from gsure.store import Signals, open, open_clean
@@ -53,6 +54,7 @@ def evaluate_restorations(
     """
     given, warnings = locals().copy(), list[str]()
     plan = read_plan(Path(folder), "restore", warnings)
+    path = record_path(Path(folder) / "evaluation.json", out)
     _refuse_gaps(Path(folder))
     found = {kind: Signals(Path(folder) / kind) for kind in KINDS}
     truth = Signals(clean)
@@ -82,7 +84,7 @@ def evaluate_restorations(
         "warnings": warnings,
         "command": command_of(evaluate_restorations, given),
     }
-    return write_record(Path(folder) / "evaluation.json" if out is None else Path(out), record)
+    return write_record(path, record)
 
 
 def _metrics(truth: Signals, lpips: bool, warnings: list[str]) -> dict[str, Metric]:
@@ -96,10 +98,7 @@ def _metrics(truth: Signals, lpips: bool, warnings: list[str]) -> dict[str, Metr
         network = LPIPS()
 
         def perceptual(x: Tensor, reference: Tensor, is_complex: bool, groups: Tensor | None = None) -> Tensor:
-            values = network(x.clamp(-1, 1), reference).double()
-            if groups is None:
-                return values
-            return values.new_zeros(int(groups.max()) + 1).index_add(0, groups, values) / groups.bincount()
+            return mean_of_groups(network(x.clamp(-1, 1), reference).double(), groups)
 
         metrics["lpips"] = perceptual
     return metrics
@@ -144,7 +143,7 @@ def _whole_volumes(groups: list[str]) -> Iterator[list[int]]:
 
 def _summary(name: str, volumes: Tensor, images: Tensor) -> dict[str, Any]:
     summary = {"value": float(volumes.mean()), "floor": None, "se": _standard_error(volumes), "better": BETTER[name]}
-    if len(volumes) < len(images):
+    if len(volumes) < len(images) and images.isfinite().all():  # an empty image has no PSNR, a volume with one has
         summary["per_image"] = float(images.mean())
     return summary
 
@@ -198,8 +197,9 @@ def _warn_of_training(plan: Mapping[str, Any], n: int, warnings: list[str]) -> N
             "Whether the model was trained on what was restored cannot be told: the run or the data is gone."
         )
         return
-    header = open(path, Identity()).header
-    if is_own(path, header, config):
+    data = open(path, Identity())
+    header = data.header
+    if is_own(path, header, len(data), config):
         trained = n - int((held_out_of(config) < n).sum()) if config.settings.held_out > 0 else n
         warnings.append(
             f"The model was trained on {trained:,} of the {n:,} measurements that were restored: restore others."

@@ -19,6 +19,7 @@ from gsure.command.evaluate.record import (
     held_out_of,
     is_own,
     read_plan,
+    record_path,
     warn_of_training,
     write_record,
 )
@@ -68,6 +69,10 @@ def evaluate_samples(
     """
     given, warnings = locals().copy(), list[str]()
     plan = read_plan(Path(folder), "sample", warnings)
+    inside = Path(folder).is_dir()
+    path = record_path(
+        Path(folder) / "evaluation.json" if inside else Path(folder).with_suffix(".evaluation.json"), out
+    )
     samples = Signals(folder)
     real = _open_reference(reference, measurements, config_of(plan), held_out, warnings)
     _refuse(samples, real, n, n_reference)
@@ -78,6 +83,7 @@ def evaluate_samples(
     _check_numbers(min(matched, len(second)), extractor.num_features, warnings)
     drawn, everything = _sides(extractor, samples, real, first, used, seed, progress)
     half, other = everything.take(first[:matched]), everything.take(second)
+    mixed = everything.take(torch.randperm(len(real), generator=torch.Generator().manual_seed(seed)).numpy())
     floor = f"{matched:,} of one half of the reference against the {len(second):,} of the other"
     floor += "" if whole else ", with which the samples are compared too"
     record = {
@@ -89,11 +95,11 @@ def evaluate_samples(
         "features": _describe_features(extractor),
         "seed": seed,
         "floor": floor,
-        "metrics": measure(drawn, everything if whole else other, half, other, seed),
+        "metrics": measure(drawn, mixed if whole else other, half, other, seed),
         "warnings": warnings,
         "command": command_of(evaluate_samples, given),
     }
-    return write_record(_record_path(Path(folder), out), record)
+    return write_record(path, record)
 
 
 @dataclass(frozen=True)
@@ -158,7 +164,7 @@ def _open_reference(
             "Samples are compared with clean signals or with measurements: give --reference or --measurements."
         )
     real = Reference.clean(Signals(clean)) if clean is not None else Reference.measured(open(str(measurements)))
-    own = config is not None and is_own(real.path, real.header, config)
+    own = config is not None and is_own(real.path, real.header, len(real), config)
     if held_out is None:
         held_out = measurements is not None and own and config is not None and config.settings.held_out > 0
     if held_out:
@@ -167,7 +173,7 @@ def _open_reference(
                 f"--held-out needs the run and its own data, but {real.path} is not that, or the run is gone."
             )
         return real.part(held_out_of(config))
-    warn_of_training(real.path, real.header, config, warnings)
+    warn_of_training(real.path, real.header, len(real), config, warnings)
     return real
 
 
@@ -175,6 +181,10 @@ def _choose(real: Reference, n: int | None, generator: torch.Generator) -> tuple
     """As many as are wanted, and the positions of their halves."""
     if n is not None and n < len(real):
         real = real.part(np.sort(torch.randperm(len(real), generator=generator).numpy()[:n]))
+    if len(real) < 2:
+        raise ValueError(
+            f"A reference of {len(real)} has no two halves, of which the floor is told: take more signals."
+        )
     return real, *real.halves(generator)
 
 
@@ -228,9 +238,3 @@ def _describe(real: Reference, n: int, measured: bool) -> dict[str, Any]:
 def _describe_features(features: Features) -> dict[str, Any]:
     own = {"name": features.name, "dimension": features.num_features, "fingerprint": features.fingerprint}
     return own | {key: value for key, value in features.about.items() if key not in own}
-
-
-def _record_path(folder: Path, out: str | Path | None) -> Path:
-    if out is not None:
-        return Path(out)
-    return folder / "evaluation.json" if folder.is_dir() else folder.with_suffix(".evaluation.json")
