@@ -4,6 +4,7 @@ import dataclasses
 import json
 import subprocess
 import sys
+from pathlib import Path
 
 import h5py
 import numpy as np
@@ -299,3 +300,104 @@ def test_mistakes_cost_a_sentence_and_no_data(here, capsys, generator):
         cli.main(["corrupt", "digits", "x.h5", "--corruption", "noise"])
     assert caught.value.code == 2
     assert "sigma" in capsys.readouterr().err
+
+
+LINES = ["--corruption", "lines", "--R", 2, "--sigma", 0.1]
+
+
+def write_cfl(name: str, values: np.ndarray) -> None:
+    values.astype("<c8").T.tofile(f"{name}.cfl")  # in BART's order
+    (Path(f"{name}.hdr")).write_text("# Dimensions\n" + " ".join(map(str, values.shape)) + "\n")
+
+
+def test_raw_data_is_not_written_over_however_it_is_named(here, capsys, generator, monkeypatch):
+    monkeypatch.setenv("HOME", str(here))
+    x = torch.randn(3, 8, 8, generator=generator, dtype=torch.complex64).numpy()
+    np.save("x.npy", x)
+    np.save("s.npy", np.full(3, 0.1))
+    write_cfl("raw", np.moveaxis(x, 0, -1))
+    before = {path: path.read_bytes() for path in here.iterdir()}
+    for words in (
+        ["corrupt", "array:~/x.npy", here / "x.npy", *LINES],
+        ["corrupt", "cfl:raw", "raw.cfl", *LINES],
+        ["corrupt", "cfl:raw.cfl", "raw.hdr", *LINES],
+        ["corrupt", "cfl:raw", "new.h5", "--clean", "raw.hdr", *LINES],
+        ["import", "cfl", "raw.hdr", "raw.cfl", "--sigma", 0.1],
+        ["import", "array", "x.npy", "s.npy", "--sigma", "s.npy"],
+    ):
+        assert "is to be read: choose another name" in complaint(capsys, *words, "--force")
+    assert {path: path.read_bytes() for path in here.iterdir()} == before
+
+
+def test_an_option_that_would_not_be_heard_is_refused(here, capsys, generator):
+    np.save("k.npy", kspace(3, generator)[1])
+    np.save("mask.npy", np.ones(16))
+    with h5py.File("v.h5", "w") as file:
+        file["kspace"], file["mask"] = kspace(3, generator)[1], np.ones(16)
+    write_cfl("raw", np.moveaxis(kspace(3, generator)[1], 0, -1))
+    for kind, path, option in (
+        ("fastmri", "v.h5", ["--mask", "mask.npy"]),
+        ("fastmri", "v.h5", ["--key", "kspace"]),
+        ("array", "k.npy", ["--slices", "[0, 1]"]),
+        ("array", "k.npy", ["--key", "k"]),
+        ("cfl", "raw.cfl", ["--slices", "[0, 1]"]),
+    ):
+        told = complaint(capsys, "import", kind, path, "m.h5", "--sigma", 0.1, *option)
+        assert f"{option[0]} is of no use for {kind} {path}" in told
+    assert not (here / "m.h5").exists()
+
+
+def test_a_mask_of_the_whole_shape_serves_all_coils(here, generator):
+    k = torch.randn(3, 2, 8, 6, generator=generator, dtype=torch.complex64).numpy()
+    mask = torch.rand(3, 2, 8, 6, generator=generator).numpy() < 0.5
+    np.save("k.npy", k)
+    np.save("mask.npy", mask)
+    run("import", "array", "k.npy", "m.h5", "--mask", "mask.npy", "--sigma", 0.1)
+    measurement = gsure.open("m.h5")[:]
+    for coil in (0, 1):
+        for part, values in enumerate((k.real, k.imag)):
+            channel = 2 * coil + part
+            assert measurement.mask[:, channel].numpy().tolist() == mask[:, coil].astype(float).tolist()
+            np.testing.assert_allclose(measurement.ybar[:, channel], mask[:, coil] * values[:, coil], rtol=1e-6)
+
+
+def test_noise_is_not_estimated_where_high_frequencies_are_not_known(here, capsys, generator):
+    np.save("x.npy", torch.randn(8, 1, 32, 32, generator=generator).numpy())
+    for basis in ("Hartley", "Cosine", "Hadamard"):
+        words = ["import", "array", "x.npy", "m.h5", "--basis", basis, "--sigma", "estimate"]
+        assert f"but not in {basis}(): measure it" in complaint(capsys, *words)
+
+
+@pytest.mark.parametrize("shards", [1, 2])
+def test_nothing_is_found_to_be_impossible_when_all_is_done(here, capsys, shards):
+    small = [*DIGITS, "--limit", 40, "--shards", shards]
+    run(*small)
+    run(*[*DIGITS, "--limit", 40, "--shards", 3 - shards, "--force"])  # a folder for a file, a file for a folder
+    assert len(gsure.open("d.h5")) == 40
+    assert "lies inside of d.h5" in complaint(capsys, *small, "--force", "--clean", "d.h5/c.h5")
+
+
+@dataclasses.dataclass(frozen=True)
+class Own(gsure.corruption.Pixels):
+    """Of someone who keeps a tensor in it."""
+
+    weights: torch.Tensor = dataclasses.field(default_factory=lambda: torch.ones(8, 8))
+
+
+def test_a_corruption_of_ones_own_may_hold_tensors(here):
+    data = gsure.corrupt(open_source("digits"), "d.h5", Own(0.3), 0.1, limit=5)
+    assert data.header["corruption"]["weights"] == "torch.float32 of shape (8, 8)"
+
+
+@pytest.mark.parametrize("name", ["empty.npy", "cut.npz", "renamed.npz", "flipped.npz"])
+def test_damaged_arrays_are_refused_by_name(here, capsys, generator, name):
+    k = kspace(3, generator)[1]
+    np.savez_compressed("whole.npz", k=k)
+    np.save("whole.npy", k)
+    whole = (here / "whole.npz").read_bytes()
+    damaged = bytearray(whole)
+    damaged[len(whole) // 3 : len(whole) // 3 + 40] = bytes(40)
+    contents = {"empty.npy": b"", "cut.npz": whole[:-60], "flipped.npz": bytes(damaged)}
+    (here / name).write_bytes(contents.get(name, (here / "whole.npy").read_bytes()))
+    assert name in complaint(capsys, "import", "array", name, "m.h5", "--sigma", 0.1)
+    assert name in complaint(capsys, "corrupt", f"array:{name}", "m.h5", *LINES)

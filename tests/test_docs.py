@@ -116,7 +116,12 @@ def test_every_writer_makes_what_its_page_reads(figures, tmp_path, monkeypatch):
         command = shlex.split(next(step.code for step in figures.steps(page) if step.is_command))
         split = {"split": "train"} if "--source.split" in command else {}
         size = {"size": 64} if page == "sources/images" else {}
-        assert len(open_source(command[2], **split, **size)) >= 6
+        group = {"group": "folder"} if "--source.group" in command else {}
+        source = open_source(command[2], **split, **size, **group)
+        assert len(source) >= 6
+        groups = {source[k].group for k in range(len(source))}
+        shown = re.findall(r"^groups +(\S+)$", (DOCS / f"{page}.md").read_text(), flags=re.MULTILINE)
+        assert set(shown) <= {str(len(groups))}, page
 
 
 def test_the_table_of_settings_is_that_of_the_class():

@@ -5,6 +5,7 @@ import json
 import shutil
 
 import h5py
+import nibabel
 import numpy as np
 import pytest
 import torch
@@ -334,3 +335,38 @@ def test_restorations_as_volumes_read_back_in_the_units_of_the_raw_data(files, t
         np.testing.assert_allclose(read, expected, rtol=1e-5)
     assert len(list((tmp_path / "r" / form).glob("std-b.*"))) == (1 if form == "nifti" else 2)
     assert not list((tmp_path / "r" / form).glob(".*"))
+
+
+@pytest.mark.parametrize("window", [None, (-100.0, 1000.0)])
+def test_volumes_of_intensities_have_the_values_of_their_files(tmp_path, window):
+    raw = np.random.default_rng(0).uniform(0, 900, (8, 8, 3)).astype(np.float32)
+    nibabel.save(nibabel.Nifti1Image(raw, np.eye(4)), tmp_path / "v.nii")
+    gsure.corrupt(
+        open_source(str(tmp_path / "v.nii"), window=window), tmp_path / "d.h5", gsure.corruption.Pixels(0.0), 1e-4
+    )
+    gsure.train(tmp_path / "d.h5", tmp_path / "run", dataclasses.replace(QUICK, steps=2, batch=2, held_out=0.0))
+    gsure.restore(tmp_path / "run", tmp_path / "d.h5", tmp_path / "r", draws=2, steps=3, panels=0, volumes="nifti")
+    low, high = window or (0.0, float(raw.max()))
+    volumes, stored = (
+        {kind: read(kind) for kind in ("baseline", "mean", "std")}
+        for read in (
+            lambda kind: nibabel.load(tmp_path / "r" / "nifti" / f"{kind}-v.nii.gz").get_fdata(),
+            lambda kind: np.moveaxis(values(tmp_path / "r" / kind)[:, 0].numpy(), 0, -1),
+        )
+    )
+    np.testing.assert_allclose(
+        volumes["baseline"], np.rot90(raw), atol=0.5
+    )  # nothing is missing, and there is little noise
+    np.testing.assert_allclose(volumes["mean"], low + (stored["mean"] + 1) / 2 * (high - low), rtol=1e-4, atol=1e-3)
+    np.testing.assert_allclose(volumes["std"], stored["std"] / 2 * (high - low), rtol=1e-4)
+
+
+def test_volumes_of_several_channels_are_refused_before_any_work(files, tmp_path):
+    np.save(tmp_path / "x.npy", np.zeros((12, 3, 8, 8), np.float32))
+    gsure.corrupt(open_source(str(tmp_path / "x.npy")), tmp_path / "d.h5", PATCHES, 0.05)
+    gsure.train(tmp_path / "d.h5", tmp_path / "run", dataclasses.replace(QUICK, steps=2, batch=2, held_out=0.0))
+    with pytest.raises(
+        ValueError, match=r"images of one channel, real or complex, but these are real, of shape \(3, 8, 8\)"
+    ):
+        gsure.restore(tmp_path / "run", tmp_path / "d.h5", tmp_path / "r", volumes="nifti")
+    assert not (tmp_path / "r").exists()

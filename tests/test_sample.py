@@ -97,6 +97,17 @@ def test_ancestral_sampling_is_ddim_with_eta_one():
     assert one.equal(other)
 
 
+def test_a_schedule_that_ends_in_nothing_but_noise_is_sampled_too():
+    """There 1-ᾱ_s-τ² is 0, and may be rounded to less."""
+    schedule = Schedule.linear(1e-4, 0.1)
+    denoiser = Denoiser(Function(lambda x_t, t: 0 * x_t), schedule, Identity())
+    for steps in (2, 3, 5, 10):
+        for spacing in ("even", "quadratic"):
+            x = ddpm(denoiser, (4, 2), steps, spacing, generator=generators(0, indices=range(4)))
+            assert x.isfinite().all()
+            assert not x.is_complex()
+
+
 def test_clipping_bounds_the_estimate_in_signal_space():
     """In a basis other than the signal's too; and it does nothing to what lies within."""
     inner = Denoiser(Function(lambda x_t, t: 3 * x_t), SCHEDULE, Hadamard())

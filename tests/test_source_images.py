@@ -251,3 +251,22 @@ def test_idx_refuses_labels_foreign_and_short_files(tmp_path):
         Idx(tmp_path / "short.gz")[0]
     with pytest.raises(ValueError, match=r"is a folder, but idx reads one file.*here: none"):
         Idx(tmp_path)
+
+
+def test_hidden_links_to_nowhere_are_left_alone(folder):
+    n = len(Images(folder))
+    (folder / ".#a.png").symlink_to("someone@somewhere.1234")  # as Emacs marks a file that is being edited
+    assert len(Images(folder)) == n
+
+
+def test_a_damaged_stream_in_a_zip_is_named_or_skipped(archive):
+    with zipfile.ZipFile(archive) as whole:
+        info = whole.getinfo("c.bmp")
+    damaged = bytearray(archive.read_bytes())
+    start = info.header_offset + 30 + len(info.filename)
+    damaged[start : start + 20] = b"\xff" * 20
+    archive.write_bytes(damaged)
+    source = Images(archive)
+    with pytest.raises(ValueError, match=r"c\.bmp in .* cannot be read as a picture"):
+        source[2]
+    assert Images(archive, skip_bad=True).files == ("a/1.png", "b/2.png")

@@ -456,3 +456,40 @@ def test_ismrmrd_refuses_what_is_not_a_complete_cartesian_slice(tmp_path):
         Ismrmrd(tmp_path / "f.h5")
     with pytest.raises(ValueError, match=r"f\.h5 is not a whole HDF5 file"):
         open_source(str(tmp_path / "f.h5"))
+
+
+# Names, and damage
+
+
+def test_volumes_of_the_same_name_in_other_folders_are_other_groups(tmp_path):
+    for subject, shape in (("sub-01", (6, 5, 4)), ("sub-02", (6, 5, 4)), ("sub-03", (7, 5, 4))):
+        (tmp_path / "nii" / subject).mkdir(parents=True)
+        nibabel.save(nibabel.Nifti1Image(RNG.random(shape), np.eye(4)), tmp_path / "nii" / subject / "T1w.nii.gz")
+    with pytest.raises(ValueError, match=r"Slices of sub-03/T1w are \(5, 7\), those of sub-01/T1w \(5, 6\)"):
+        Nifti(tmp_path / "nii")
+    source = Nifti(tmp_path / "nii", size=8)
+    assert [source[k].group for k in (0, 4, 8)] == ["sub-01/T1w", "sub-02/T1w", "sub-03/T1w"]
+    assert Nifti(tmp_path / "nii" / "sub-01" / "T1w.nii.gz")[0].group == "T1w"
+    for name in ("a", "b"):
+        (tmp_path / "h5" / name).mkdir(parents=True)
+        write_volume(tmp_path / "h5" / name / "scan.h5", noise(12, 20, 20))
+    assert {FastMRI(tmp_path / "h5", size=16)[k].group for k in range(4)} == {"a/scan", "b/scan"}
+
+
+def test_damaged_headers_are_refused_by_name(tmp_path):
+    nibabel.save(nibabel.Nifti1Image(RNG.random((6, 5, 4)).astype(np.float32), np.eye(4)), tmp_path / "v.nii")
+    damaged = bytearray((tmp_path / "v.nii").read_bytes())
+    damaged[70:72] = b"\xff\x7f"  # the code of the data type
+    (tmp_path / "v.nii").write_bytes(damaged)
+    with pytest.raises(ValueError, match=r"v\.nii is not a NIfTI file"):
+        Nifti(tmp_path / "v.nii")
+    with h5py.File(tmp_path / "g.h5", "w") as file:
+        file.create_group("kspace")
+    with pytest.raises(ValueError, match=r"g\.h5 is damaged, or not a fastMRI volume"):
+        FastMRI(tmp_path / "g.h5")
+    with h5py.File(tmp_path / "x.mrd", "w") as file:
+        group = file.create_group("dataset")
+        group["xml"] = np.array([b"<ismrmrdHeader/>"])
+        group["data"] = np.zeros(3, [("head", "<i4"), ("data", "<f4")])
+    with pytest.raises(ValueError, match=r"The XML header of .*x\.mrd tells no encoding"):
+        Ismrmrd(tmp_path / "x.mrd")

@@ -12,6 +12,7 @@ import torch
 
 import gsure
 from gsure import Dense, Identity, Measurement
+from gsure.command.shards import write_piece
 from gsure.store import Signals, Writer, holds
 
 HEADER = {
@@ -352,3 +353,45 @@ def test_too_little_space_is_refused_before_anything_is_written(tmp_path, monkey
         pass
     assert caught.value.errno == errno.ENOSPC
     assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("shards", [1, 3])
+def test_a_second_writer_never_takes_the_place_of_the_first(tmp_path, generator, shards):
+    """Neither before the first sample nor between two shards."""
+    m = measurement(9, generator)
+    options = {"basis": Identity(), "mask_shape": m.mask.shape[1:], "shards": shards}
+    with Writer(tmp_path / "m.h5", 9, m.shape[1:], HEADER, **options) as first:
+        for start in range(0, 9, 3):
+            command = (
+                "import sys; from gsure import Identity; from gsure.store import Writer\n"
+                f"with Writer({str(tmp_path / 'm.h5')!r}, 9, {tuple(m.shape[1:])}, {{}}, basis=Identity(), "
+                f"mask_shape={tuple(m.mask.shape[1:])}, shards={shards}): pass"
+            )
+            other = subprocess.run([sys.executable, "-c", command], capture_output=True, text=True, check=False)
+            assert "Another process is writing" in other.stderr
+            first.append(m[start : start + 3], ["a"] * 3, [1.0] * 3, torch.full((3,), 0.1))
+    assert gsure.open(tmp_path / "m.h5")[:].ybar.equal(m.ybar)
+    with Writer(tmp_path / "n.h5", 9, m.shape[1:], HEADER, **options) as writer:
+        writer.append(m, ["a"] * 9, [1.0] * 9, torch.full((9,), 0.1))
+        with pytest.raises(ValueError, match="was to hold 9 samples, and has them all"):
+            writer.append(m, ["a"] * 9, [1.0] * 9, torch.full((9,), 0.1))
+
+
+def test_another_dense_basis_is_refused(tmp_path, generator):
+    V, other = (torch.linalg.qr(torch.randn(24, 24, generator=generator))[0] for _ in range(2))
+    m = measurement(3, generator, mask_shape=(1, 4, 6))
+    write(tmp_path / "s" / "shard-00000.h5", m, basis=Dense(V))
+    assert gsure.open(tmp_path / "s", Dense(V))[:].ybar.equal(m.ybar)
+    with pytest.raises(ValueError, match="was measured in another Dense basis"):
+        gsure.open(tmp_path / "s", Dense(other))
+    write(tmp_path / "s" / "shard-00001.h5", m, basis=Dense(other))
+    with pytest.raises(ValueError, match="was measured in another Dense basis"):
+        gsure.open(tmp_path / "s")
+
+
+def test_pieces_keep_the_names_of_their_groups(tmp_path):
+    for number, group in enumerate(("1", "0")):
+        write_piece(
+            tmp_path / f"shard-{number:05d}.h5", torch.zeros(1, 1, 2, 2), [group], [1.0], {"seed": 0}, is_complex=False
+        )
+    assert Signals(tmp_path).groups() == ["1", "0"]

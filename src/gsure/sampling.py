@@ -79,7 +79,8 @@ def ddim(
             xbar_hat = denoiser(xbar_t, torch.full((len(xbar_t),), t, device=xbar_t.device))
             eps_hat = (xbar_t - alpha_bar_t**0.5 * xbar_hat) / (1 - alpha_bar_t) ** 0.5
             tau = eta * ((1 - alpha_bar_s) / (1 - alpha_bar_t) * (1 - alpha_bar_t / alpha_bar_s)) ** 0.5
-            xbar_t = alpha_bar_s**0.5 * xbar_hat + (1 - alpha_bar_s - tau**2) ** 0.5 * eps_hat
+            kept = max(0.0, 1 - alpha_bar_s - tau**2)  # rounding can take it below 0
+            xbar_t = alpha_bar_s**0.5 * xbar_hat + kept**0.5 * eps_hat
             if tau > 0:
                 xbar_t = xbar_t + tau * normal(shape, generator, like=like)
     return xbar_t

@@ -2,6 +2,7 @@
 
 import contextlib
 import dataclasses
+import itertools
 import multiprocessing
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
@@ -95,7 +96,10 @@ def _refuse_early(
     corruption.draw_sigma(1, sigma_0, torch.Generator())
     if len({output.resolve() for output in outputs}) < len(outputs):
         raise ValueError(f"Measurements and clean signals must go to two files, but both are to be {outputs[0]}.")
-    refuse_inputs(outputs, [source.path] if hasattr(source, "path") else [])
+    for inner, outer in itertools.permutations(outputs, 2):
+        if outer.resolve() in inner.resolve().parents:
+            raise ValueError(f"{inner} lies inside of {outer}, which is to be written too: choose another name.")
+    refuse_inputs(outputs, source.reads())
     for output in outputs:
         refuse_existing(output, force)
 
@@ -103,8 +107,15 @@ def _refuse_early(
 def describe(corruption: Corruption) -> dict[str, Any]:
     """Name and options, enough to make it again."""
     names = {family: name for name, family in FAMILIES.items()}
-    options = {field.name: getattr(corruption, field.name) for field in dataclasses.fields(corruption)}  # type: ignore[arg-type]
+    options = {field.name: _plain(getattr(corruption, field.name)) for field in dataclasses.fields(corruption)}  # type: ignore[arg-type]
     return {"name": names.get(type(corruption), type(corruption).__name__), **options}
+
+
+def _plain(value: Any) -> Any:
+    """As JSON has it; of arrays in corruptions of one's own, what they are."""
+    if hasattr(value, "shape") and hasattr(value, "dtype"):
+        return f"{value.dtype} of shape {tuple(value.shape)}"
+    return value
 
 
 def _batches(

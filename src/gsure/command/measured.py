@@ -1,5 +1,8 @@
 """Import data that is already measured: k-space or other spectra with their mask and noise level."""
 
+import tokenize
+import zipfile
+import zlib
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -18,6 +21,8 @@ from gsure.source.cfl import planes
 from gsure.store import Measurements, Writer, open, refuse_inputs
 
 Kind = Literal["fastmri", "cfl", "array"]
+WHAT = {"mask": "its masks in its files", "key": "one array", "slices": "samples, and no volumes"}
+"""Why an option is refused where it would not be heard."""
 
 
 class Spectrum(NamedTuple):
@@ -65,7 +70,10 @@ def import_(
     basis = basis or Fourier()
     if not 0 < scale < float("inf"):
         raise ValueError(f"scale must be a finite number above 0, but is {scale}.")
-    refuse_inputs([out], [path, *([] if mask is None else [mask])])
+    beside = [
+        name for name in (mask, sigma_0) if isinstance(name, Path) or (isinstance(name, str) and Path(name).suffix)
+    ]
+    refuse_inputs([out], [path, *beside])
     spectra = _open_spectra(kind, Path(path), mask, key, slices)
     if len(spectra) == 0:
         raise ValueError(f"{path} has no samples.")
@@ -120,6 +128,11 @@ def _sigma(given: float | str, n: int, path: str | Path) -> list[float]:
 
 def estimate_sigma(spectra: Sequence[Spectrum], basis: Basis) -> float:
     """Noise from entries that hold hardly any signal: median(|v|) / 0.6745, as for a Gaussian; what signal is there, adds."""
+    if not (basis.is_signal or isinstance(basis, Fourier)):
+        raise ValueError(
+            f"Noise is estimated from the highest frequencies of Fourier, or in signal space, but not in {basis}: measure it, "
+            "and pass --sigma."
+        )
     values: list[np.ndarray] = []
     for ybar, mask, _ in spectra:
         _, h, w = ybar.shape
@@ -142,6 +155,10 @@ def estimate_sigma(spectra: Sequence[Spectrum], basis: Basis) -> float:
 def _open_spectra(
     kind: str, path: Path, mask: str | Path | None, key: str | None, slices: tuple[int, int] | None
 ) -> Spectra:
+    given = {"mask": mask, "key": key, "slices": slices}
+    known = {"fastmri": {"slices"}, "cfl": {"mask"}, "array": {"mask"} if path.suffix == ".npy" else {"mask", "key"}}
+    for name in [name for name, value in given.items() if value is not None and name not in known.get(kind, given)]:
+        raise ValueError(f"--{name} is of no use for {kind} {path}, which has {WHAT[name]}: leave it away.")
     match kind:
         case "fastmri":
             return FastMRISpectra(path, slices)
@@ -189,7 +206,10 @@ class ArraySpectra:
             return Spectrum(ybar, (ybar != 0).any(0, keepdims=True), group)
         per_sample = self.mask.ndim == len(self.values.shape) and len(self.mask) == len(self)
         mask = self.mask[index] if per_sample else self.mask.reshape(self.mask.shape[-3:])
-        return Spectrum(ybar, mask.reshape((1,) * (3 - mask.ndim) + mask.shape), group)
+        mask = mask.reshape((1,) * (3 - mask.ndim) + mask.shape)
+        if self.is_complex and len(mask) > 1:
+            mask = mask.repeat(2, 0)  # a coil is two channels
+        return Spectrum(ybar, mask, group)
 
 
 @dataclass(frozen=True)
@@ -255,18 +275,23 @@ def _array(path: Path, key: str | None) -> Any:
     if path.suffix == ".npy":
         return _load_npy(path)
     if path.suffix == ".npz":
-        with np.load(path, allow_pickle=False) as arrays:
-            return _choose(path, key, list(arrays), arrays)
+        try:
+            with zipfile.ZipFile(path) as archive:
+                names = [name.removesuffix(".npy") for name in archive.namelist()]
+            with np.load(path, allow_pickle=False) as arrays:
+                return arrays[_choose(path, key, names)]
+        except (zlib.error, zipfile.BadZipFile, EOFError, tokenize.TokenError) as error:
+            raise ValueError(f"{path} is not a whole .npz of numbers: {error}") from error
     volume = open_hdf5(path)
-    return _choose(path, key, [name for name in volume if isinstance(volume[name], h5py.Dataset)], volume)
+    return volume[_choose(path, key, [name for name in volume if isinstance(volume[name], h5py.Dataset)])]
 
 
-def _choose(path: Path, key: str | None, names: list[str], arrays: Any) -> Any:
+def _choose(path: Path, key: str | None, names: list[str]) -> str:
     if key is None and len(names) != 1:
         raise ValueError(f"{path} has {', '.join(names) or 'no arrays'}: say which is the data by --key.")
     if key is not None and key not in names:
         raise ValueError(f"{path} has no array {key}; it has {', '.join(names) or 'none'}.")
-    return arrays[key or names[0]]
+    return key or names[0]
 
 
 def _load_npy(path: Path) -> np.ndarray:
@@ -274,7 +299,7 @@ def _load_npy(path: Path) -> np.ndarray:
         return np.load(path, mmap_mode="r", allow_pickle=False)
     except FileNotFoundError:
         raise FileNotFoundError(f"There is no file {path}.") from None
-    except ValueError as error:
+    except (ValueError, EOFError, tokenize.TokenError) as error:
         raise ValueError(f"{path} is not a plain .npy of numbers: save it by numpy.save, without objects.") from error
 
 

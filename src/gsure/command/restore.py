@@ -12,7 +12,7 @@ from torch import Tensor
 from gsure.command.fingerprint import fingerprint
 from gsure.command.progress import bar
 from gsure.command.shards import Pieces, device, open_folder, write_piece
-from gsure.command.volumes import Format, write_volumes
+from gsure.command.volumes import Format, check_volumes, write_volumes
 from gsure.denoiser import AnyDenoiser
 from gsure.measurement import Measurement
 from gsure.metrics import psnr
@@ -66,6 +66,8 @@ def restore(
     data = _open(Path(measurements), config.about, denoiser, steps)
     n = len(data) if limit is None else min(limit, len(data))
     signals = None if clean is None else open_clean(clean, data)
+    if volumes is not None:
+        check_volumes(config.about.shape, config.about.is_complex)
     made_of = {"run": str(Path(run).resolve()), "step": step, "weights": weights}
     made_of |= {"data": str(Path(measurements).resolve()), "fingerprint": _fingerprint(data)}
     plan = {"command": "restore", **made_of, **posterior.options(), "batch": batch}
@@ -87,7 +89,7 @@ def restore(
     if not all(pieces.is_done(number, KINDS) for number in range(len(pieces))):
         return {"folder": str(folder), "restored": "another process is still at it"}
     if volumes is not None:
-        write_volumes(folder, KINDS, volumes)
+        write_volumes(folder, KINDS, volumes, data.header["source"])
     return _finish(folder, n, signals, panels, plan)
 
 

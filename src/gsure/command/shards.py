@@ -91,7 +91,9 @@ def write_piece(
 ) -> None:
     """Signals that were made by a plan, as a file that `gsure.Signals` reads."""
     header = {"source": dict(plan), "complex": is_complex, "corruption": {"name": "none"}, "sigma_0": None}
-    with Writer(path, len(x), tuple(x.shape[1:]), header | {"seed": plan["seed"]}, force=True) as writer:
+    with Writer(
+        path, len(x), tuple(x.shape[1:]), header | {"seed": plan["seed"]}, has_groups=True, force=True
+    ) as writer:
         writer.append(x, groups, scales)
 
 

@@ -12,7 +12,18 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from gsure.source.base import Sample, Source, check_scale, existing, in_pairs, kept, refuse_nonfinite, sizes, summary
+from gsure.source.base import (
+    DAMAGED,
+    Sample,
+    Source,
+    check_scale,
+    existing,
+    in_pairs,
+    kept,
+    refuse_nonfinite,
+    sizes,
+    summary,
+)
 
 
 @dataclass(frozen=True)
@@ -76,7 +87,7 @@ class Array(Source):
         group = str(index)
         try:
             raw = np.asarray(_opened(self.file, self.name)[index])
-        except (OSError, ValueError, EOFError, zipfile.BadZipFile) as error:
+        except DAMAGED as error:
             raise ValueError(
                 f"Sample {index} of {self.file} cannot be read, the file may be cut short: {error}"
             ) from error
@@ -111,8 +122,8 @@ def _arrays(path: Path) -> dict[str, tuple[tuple[int, ...], np.dtype]]:
                 with zipfile.ZipFile(path) as archive:
                     members = [name for name in archive.namelist() if name.endswith(".npy")]
                     return {name.removesuffix(".npy"): _header(archive.open(name)) for name in members}
-    except (ValueError, EOFError, zipfile.BadZipFile) as error:
-        raise ValueError(f"{path} is not a NumPy file, or is cut short: {error}") from error
+    except DAMAGED as error:
+        raise ValueError(f"{path} is not a NumPy file, or is damaged: {error}") from error
     import h5py
 
     found: dict[str, tuple[tuple[int, ...], np.dtype]] = {}

@@ -9,6 +9,10 @@ import functools
 import hashlib
 import importlib
 import os
+import struct
+import tokenize
+import zipfile
+import zlib
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable
 from pathlib import Path
@@ -18,6 +22,11 @@ from typing import Any, ClassVar, NamedTuple, TypeVar
 import numpy as np
 
 T = TypeVar("T")
+DAMAGED = (
+    *(OSError, ValueError, EOFError, KeyError, IndexError, TypeError, AttributeError, RuntimeError),
+    *(struct.error, tokenize.TokenError, zipfile.BadZipFile, zlib.error),
+)
+"""What readers of other formats raise at bytes that are not what they should be; RuntimeError also at encrypted archives."""
 
 
 class Sample(NamedTuple):
@@ -52,6 +61,11 @@ class Source(ABC):
         if not -len(self) <= index < len(self):
             raise IndexError(f"Sample {index} was asked for, but {self.kind} has {len(self)}: count from 0.")
         return self._read(index % len(self))
+
+    def reads(self) -> list[Path]:
+        """The files and folders behind it, which nothing may be written over."""
+        named = (getattr(self, name, None) for name in ("path", "file"))
+        return [Path(name).expanduser() for name in named if name is not None]
 
     def fingerprint(self) -> dict[str, Any]:
         """Where the data came from, as JSON: kind, options, number of samples, and what identifies the files."""
@@ -91,6 +105,15 @@ def files_in(path: str | Path, *endings: str) -> tuple[str, ...]:
     if not found:
         raise FileNotFoundError(f"The folder {path} has no file that ends in {' or '.join(endings)}: check the path.")
     return tuple(found)
+
+
+def name_in(path: str | Path, file: str, *endings: str) -> str:
+    """The name of a volume: of its file, with the folders that tell it from others of this name, and without its ending."""
+    folder, name = Path(path).expanduser(), Path(file)
+    told = name.relative_to(folder).as_posix() if folder.is_dir() else name.name
+    for ending in endings:
+        told = told.removesuffix(ending)
+    return told
 
 
 def summary(entries: Iterable[tuple[str, int]]) -> dict[str, Any]:

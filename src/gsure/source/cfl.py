@@ -18,6 +18,7 @@ from gsure.source.base import (
     files_in,
     in_pairs,
     kept,
+    name_in,
     refuse_nonfinite,
     sizes,
     summary,
@@ -64,7 +65,10 @@ class Cfl(Source):
         scale = self.scale or kept(_largest, file)
         plane = kept(planes, file)[..., at]
         refuse_nonfinite(plane, f"Image {at} of {file}")
-        return Sample(in_pairs(plane / np.float32(scale)), Path(file).stem, scale)
+        return Sample(in_pairs(plane / np.float32(scale)), name_in(self.path, file, ".cfl"), scale)
+
+    def reads(self) -> list[Path]:
+        return [*super().reads(), *map(Path, self.files)]
 
     def _content(self) -> dict[str, Any]:
         return summary(sizes(self.files))

@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from gsure.source.base import existing, optional
+from gsure.source.base import DAMAGED, existing, optional
 from gsure.source.volume import Slices, Volume
 
 HEADER = [
@@ -21,6 +21,8 @@ HEADER = [
     "NumberOfFrames",
     "SamplesPerPixel",
 ]
+NOT_DICOM = tuple(kind for kind in DAMAGED if kind is not OSError)
+"""A file that may not be read is an error; one that is something else is left out."""
 
 
 @dataclass(frozen=True)
@@ -63,11 +65,12 @@ def _header(file: Path) -> Any:
     pydicom = optional("pydicom")
     try:
         header = pydicom.dcmread(file, stop_before_pixels=True, specific_tags=HEADER)
-    except (pydicom.errors.InvalidDicomError, EOFError) as error:
+        tags = {name: header.get(name) for name in HEADER}  # decodes them
+    except (*NOT_DICOM, pydicom.errors.InvalidDicomError, pydicom.errors.BytesLengthException) as error:
         if file.suffix.lower() in (".dcm", ".ima"):
             raise ValueError(f"{file} is not a DICOM file that can be read: {error}") from error
         return None
-    if "Rows" not in header or "SeriesInstanceUID" not in header:
+    if any(tags[name] is None for name in ("Rows", "Columns", "SeriesInstanceUID")):
         return None
     if int(header.get("NumberOfFrames") or 1) > 1 or int(header.get("SamplesPerPixel") or 1) > 1:
         raise ValueError(f"{file} holds several frames or colours, which are not read: convert it to NIfTI (dcm2niix).")

@@ -14,6 +14,7 @@ import numpy as np
 
 from gsure.hdf5 import open_hdf5
 from gsure.source.base import (
+    DAMAGED,
     Sample,
     Source,
     centre_crop,
@@ -22,6 +23,7 @@ from gsure.source.base import (
     existing,
     files_in,
     in_pairs,
+    name_in,
     refuse_nonfinite,
     sizes,
     summary,
@@ -55,16 +57,23 @@ class FastMRI(Source):
         check_scale(self.scale)
         if not 0 <= self.slices[0] <= self.slices[1]:
             raise ValueError(f"slices must be a first and a last, counted from 0, but are {self.slices}.")
-        path = existing(self.path)
-        files = files_in(path if self.split is None else path / f"singlecoil_{self.split}", ".h5", ".hdf5")
+        files = files_in(self._folder, ".h5", ".hdf5")
         counts = [self._count(file) for file in files]
         self._set(files=files, ends=tuple(itertools.accumulate(counts)), shape=(2, self.size, self.size))
 
+    @property
+    def _folder(self) -> Path:
+        path = existing(self.path)
+        return path if self.split is None else path / f"singlecoil_{self.split}"
+
     def _count(self, file: str) -> int:
         """How many slices of this volume are wanted, from its header."""
-        with open_hdf5(file) as volume:
-            held = list(volume)
-            shape: tuple[int, ...] = volume["kspace"].shape if "kspace" in held else ()
+        try:
+            with open_hdf5(file) as volume:
+                held = list(volume)
+                shape: tuple[int, ...] = volume["kspace"].shape if "kspace" in held else ()
+        except (KeyError, RuntimeError, AttributeError) as error:
+            raise ValueError(f"{file} is damaged, or not a fastMRI volume: {error}") from error
         if "kspace" not in held:
             raise ValueError(f"{file} has no dataset kspace, only {held}: it is not a fastMRI volume.")
         if "mask" in held:
@@ -97,11 +106,11 @@ class FastMRI(Source):
         try:
             with h5py.File(file) as volume:
                 kspace = volume["kspace"][at]
-        except OSError as error:
+        except DAMAGED as error:
             raise ValueError(f"Slice {at} of {file} cannot be read, the file may be cut short: {error}.") from error
         refuse_nonfinite(kspace, f"The k-space of slice {at} of {file}")
         image = centre_crop(to_image(kspace), self.size, self.size)
-        return Sample(in_pairs(image / np.float32(self.scale)), Path(file).stem, self.scale)
+        return Sample(in_pairs(image / np.float32(self.scale)), name_in(self._folder, file, ".h5", ".hdf5"), self.scale)
 
     def _content(self) -> dict[str, Any]:
         starts = (0, *self.ends[:-1])

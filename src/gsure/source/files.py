@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from gsure.source.base import existing, kept
+from gsure.source.base import DAMAGED, existing, kept
 
 if TYPE_CHECKING:
     from PIL.Image import Image
@@ -26,7 +26,9 @@ def entries(path: str | Path) -> list[tuple[str, int]]:
             for folder, _, names in os.walk(path)
             for name in names
         ]
-        listed = [(name, os.path.getsize(os.path.join(folder, file))) for name, folder, file in found]
+        listed = [
+            (name, os.path.getsize(os.path.join(folder, file))) for name, folder, file in found if _is_shown(name)
+        ]
     else:
         try:
             with zipfile.ZipFile(path) as archive:
@@ -35,11 +37,11 @@ def entries(path: str | Path) -> list[tuple[str, int]]:
             raise ValueError(
                 f"{path} is neither a folder nor a whole zip file of pictures ({error}): give the folder that they are in."
             ) from error
-    return sorted(
-        (name, size)
-        for name, size in listed
-        if not any(part.startswith(".") or part == "__MACOSX" for part in name.split("/"))
-    )
+    return sorted((name, size) for name, size in listed if _is_shown(name))
+
+
+def _is_shown(name: str) -> bool:
+    return not any(part.startswith(".") or part == "__MACOSX" for part in name.split("/"))
 
 
 def content(path: str, name: str) -> bytes:
@@ -65,7 +67,7 @@ def picture(path: str, name: str) -> "tuple[Image, float]":
         with Image.open(io.BytesIO(content(path, name))) as opened:
             image = ImageOps.exif_transpose(opened)
             image.load()
-    except (OSError, ValueError, SyntaxError, EOFError, zipfile.BadZipFile, Image.DecompressionBombError) as error:
+    except (*DAMAGED, SyntaxError, Image.DecompressionBombError) as error:
         raise ValueError(f"{name} in {path} cannot be read as a picture: {error}.") from error
     if image.mode.startswith("I"):
         return Image.fromarray(np.asarray(image, np.float32)), 65535.0

@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from gsure.source.base import Sample, Source, check_size, existing, kept, resized, sizes, summary
+from gsure.source.base import DAMAGED, Sample, Source, check_size, existing, kept, resized, sizes, summary
 
 
 @dataclass(frozen=True)
@@ -59,7 +59,7 @@ def _dimensions(file: str) -> tuple[int, int, int]:
     try:
         with gzip.open(file) if _is_gzipped(file) else open(file, "rb") as stream:
             header = stream.read(16)
-    except (OSError, EOFError) as error:
+    except DAMAGED as error:
         raise ValueError(f"{file} is not a whole gzip file: {error}.") from error
     if len(header) < 4 or header[:2] != b"\0\0" or header[2:4] == b"\0\0":
         raise ValueError(f"{file} is not an IDX file: it starts with {header[:4].hex() or 'nothing'}, not 00000803.")
@@ -80,7 +80,7 @@ def _images(file: str) -> np.ndarray:
                 data = np.frombuffer(stream.read(), np.uint8)
         else:
             data = np.memmap(file, np.uint8, "r")
-    except (OSError, EOFError) as error:
+    except DAMAGED as error:
         raise ValueError(f"{file} is not a whole gzip file: {error}.") from error
     if data.size != 16 + math.prod(shape):
         raise ValueError(

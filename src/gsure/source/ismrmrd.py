@@ -130,17 +130,23 @@ def _heads(path: Path) -> tuple[str, Any, np.ndarray]:
     """The name of the dataset, the XML header, and the header of every readout."""
     import h5py
 
-    with open_hdf5(path) as file:
-        for name, group in file.items():
-            if isinstance(group, h5py.Group) and "xml" in group and "data" in group:
-                return name, group["xml"][0], group["data"].fields("head")[:]
+    try:
+        with open_hdf5(path) as file:
+            for name, group in file.items():
+                if isinstance(group, h5py.Group) and "xml" in group and "data" in group:
+                    return name, group["xml"][0], group["data"].fields("head")[:]
+    except (KeyError, TypeError, RuntimeError) as error:
+        raise ValueError(f"{path} is damaged, or no ISMRMRD file: {error}") from error
     raise ValueError(f"{path} is not an ISMRMRD file of readouts: no group has both xml and data.")
 
 
 def _encoding(path: Path, xml: Any) -> Encoding:
-    header = optional("ismrmrd").xsd.CreateFromDocument(xml)
-    encoding = header.encoding[0]
-    trajectory = encoding.trajectory.value
+    schema = optional("ismrmrd").xsd
+    try:
+        encoding = schema.CreateFromDocument(xml).encoding[0]
+        trajectory = encoding.trajectory.value
+    except Exception as error:  # whatever a parser of XML, generated from a schema, makes of another document
+        raise ValueError(f"The XML header of {path} tells no encoding of ISMRMRD: {error}") from error
     space, wanted = encoding.encodedSpace, encoding.reconSpace
     if trajectory != "cartesian" or space.matrixSize.z > 1:
         raise ValueError(

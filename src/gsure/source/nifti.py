@@ -1,13 +1,11 @@
 """`nifti`: slices of NIfTI volumes (.nii, .nii.gz), one file or a folder of them; needs nibabel."""
 
-import zlib
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, ClassVar
 
 import numpy as np
 
-from gsure.source.base import files_in, kept, optional
+from gsure.source.base import DAMAGED, files_in, kept, name_in, optional
 from gsure.source.volume import Slices, Volume
 
 
@@ -32,14 +30,14 @@ class Nifti(Slices):
         dtype = image.get_data_dtype()
         if dtype.kind not in "uifc" or (dtype.kind == "c" and not self.complex):
             raise ValueError(f"{file} holds {dtype}, not real numbers: complex ones need the option complex.")
-        return Volume(Path(file).name.removesuffix(".gz").removesuffix(".nii"), (file,), shape)
+        return Volume(name_in(self.path, file, ".gz", ".nii"), (file,), shape)
 
     def _plane(self, volume: Volume, at: int, further: tuple[int, ...]) -> np.ndarray:
         where: list[Any] = [slice(None)] * 3
         where[self.axis] = at
         try:
             plane = np.asarray(kept(_voxels, volume.files[0])[(*where, *further)])
-        except (OSError, EOFError, ValueError, zlib.error) as error:
+        except DAMAGED as error:
             raise ValueError(f"{volume.files[0]} cannot be read, it may be cut short: {error}.") from error
         return np.rot90(plane)
 
@@ -48,7 +46,7 @@ def _loaded(file: str) -> Any:
     nibabel = optional("nibabel")
     try:
         return nibabel.load(file)
-    except (nibabel.filebasedimages.ImageFileError, OSError, EOFError, ValueError, zlib.error) as error:
+    except (*DAMAGED, nibabel.filebasedimages.ImageFileError, nibabel.spatialimages.HeaderDataError) as error:
         raise ValueError(f"{file} is not a NIfTI file that can be read: {error}.") from error
 
 

@@ -63,14 +63,14 @@ class Slices(Source):
         if self.window is not None and (self.complex or not self.window[0] < self.window[1]):
             raise ValueError(f"window must be a low and a high value, for real slices only, but is {self.window}.")
         volumes = self._headers()
-        shapes = {volume.group: self._plane_shape(volume) for volume in volumes}
-        different = [group for group, shape in shapes.items() if shape != shapes[volumes[0].group]]
+        shape = self._plane_shape(volumes[0])
+        different = [volume for volume in volumes if self._plane_shape(volume) != shape]
         if different and self.size is None:
             raise ValueError(
-                f"Slices of {different[0]} are {shapes[different[0]]}, those of {volumes[0].group} "
-                f"{shapes[volumes[0].group]}: give size to make them equal."
+                f"Slices of {different[0].group} are {self._plane_shape(different[0])}, those of {volumes[0].group} {shape}: "
+                "give size to make them equal."
             )
-        height, width = (self.size, self.size) if self.size else shapes[volumes[0].group]
+        height, width = (self.size, self.size) if self.size else shape
         self._set(
             is_complex=self.complex,
             shape=(2 if self.complex else 1, height, width),

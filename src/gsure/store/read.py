@@ -24,7 +24,6 @@ class _Stored(Dataset):
     """Samples of one file or of a folder of shards, addressed as one sequence."""
 
     holds: Holds
-    main: str
 
     def __init__(self, path: str | Path) -> None:
         self.path = Path(path)
@@ -93,14 +92,24 @@ class Measurements(_Stored):
     """
 
     holds = "measurements"
-    main = "ybar"
 
     def __init__(self, path: str | Path, basis: Basis | None = None) -> None:
         super().__init__(path)
+        self._refuse_other_V(basis)
         self.basis = basis or self._basis()
         self.mask_shape = tuple(self.header["mask_shape"])
         self.unit = tuple(self.header["unit"])
         self.max_std = max(float(shard.header["max_std"]) for shard in self._shards)
+
+    def _refuse_other_V(self, basis: Basis | None) -> None:
+        """A `Dense` basis is told by its V, in all shards and by whoever opens them."""
+        known = [shard.small["V"] for shard in self._shards if "V" in shard.small]
+        if isinstance(basis, Dense):
+            known.append(basis.V.double().cpu().numpy())
+        if any(V.shape != known[0].shape or not np.allclose(V, known[0], atol=1e-5) for V in known[1:]):
+            raise ValueError(
+                f"{self.path} was measured in another Dense basis: its V differs from the one that is given."
+            )
 
     def _basis(self) -> Basis:
         name = self.header["basis"]
@@ -195,7 +204,6 @@ class Signals(_Stored):
     """A file of clean signals, aligned by index with a measurement file: for oracles and evaluation only."""
 
     holds = "signals"
-    main = "x"
 
     def __getitem__(self, index: Index) -> Float[Tensor, "b *n"]:
         return torch.from_numpy(self._read("x", self._positions(index)))

@@ -26,7 +26,8 @@ class Writer:
     """Writes n samples, in order, into one file or a folder of shards; under the final name once all are in, and not before.
 
     `header` is what there is to say besides, as JSON: corruption, seed, source. With a basis the samples are measurements,
-    without one they are clean signals. Leaving by an exception removes what was written.
+    without one they are clean signals. Names of groups are left out if they are the numbers of the samples in the file, unless
+    it `has_groups`: as a piece of something larger, where numbers are others. Leaving by an exception removes all.
     """
 
     def __init__(
@@ -42,17 +43,20 @@ class Writer:
         binary: bool = True,
         coverage: Tensor | None = None,
         shards: int = 1,
+        has_groups: bool = False,
         force: bool = False,
     ) -> None:
         self.path, self.n, self.shape = Path(path), n, tuple(shape)
         self.holds: Holds = "signals" if basis is None else "measurements"
         self.basis, self.mask_shape, self.unit = basis, tuple(mask_shape), tuple(unit)
         self.binary, self.known_coverage = binary, coverage
+        self.has_groups = has_groups
         self.header, self.force = dict(header), force
         if n < 1 or not 1 <= shards <= n:
             raise ValueError(
                 f"{n} samples in {shards} shards were asked for: give a limit of at least 1, and no more shards than samples."
             )
+        json.dumps(self.header)  # fails now, not when all is done
         refuse_existing(self.path, force)
         self.temporary = self.path.with_name(f".{self.path.name}.tmp")  # the next try replaces what a killed one left
         self.sizes = [n // shards + (k < n % shards) for k in range(shards)]
@@ -74,6 +78,7 @@ class Writer:
         self._remove_temporary()
         if len(self.sizes) > 1:
             self.temporary.mkdir()
+        self._start_shard()  # now, for as long as a file is open no other process takes it for a killed one's
         return self
 
     def append(
@@ -88,7 +93,7 @@ class Writer:
         try:
             while done < len(groups):
                 if self._file is None:
-                    self._start_shard()
+                    raise ValueError(f"{self.path} was to hold {self.n} samples, and has them all.")
                 take = slice(done, min(len(groups), done + self._room()))
                 sigmas = None if sigma_0 is None else sigma_0[take]
                 self._append_to_shard(values[take], groups[take], scales[take], sigmas)
@@ -160,7 +165,7 @@ class Writer:
         assert self._file is not None
         file = self._file
         first = self.written - self._size
-        if any(name != str(index) for index, name in enumerate(self._groups, first)):  # else readers know them
+        if self.has_groups or any(name != str(index) for index, name in enumerate(self._groups, first)):
             names = list(dict.fromkeys(self._groups))
             number = {name: k for k, name in enumerate(names)}
             file["group"] = np.array([number[name] for name in self._groups], "<i4")
@@ -182,8 +187,10 @@ class Writer:
             }
         file.attrs.update({"format": FORMAT, "version": VERSION, "holds": self.holds})
         file.attrs["header"] = json.dumps(header | {"gsure": gsure.__version__}, ensure_ascii=False)
-        file.close()
         self._file = None
+        if self.written < self.n:
+            self._start_shard()
+        file.close()
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: object) -> None:
         if self._file is not None:
@@ -196,6 +203,8 @@ class Writer:
                 refuse_existing(self.path, self.force)
                 if self.path.is_dir():
                     shutil.rmtree(self.path)
+                elif self.temporary.is_dir():
+                    self.path.unlink(missing_ok=True)
                 os.replace(self.temporary, self.path)
         finally:
             self._remove_temporary()
@@ -230,10 +239,15 @@ def refuse_existing(path: Path, force: bool) -> None:
 def refuse_inputs(outputs: Sequence[str | Path], inputs: Sequence[str | Path]) -> None:
     """No output may be one of the inputs, or lie among them: `force` must not cost anyone their raw data."""
     for output in outputs:
-        for given in inputs:
-            target, source = Path(output).resolve(), Path(given).resolve()
+        for given in (file for path in inputs for file in _both(Path(path))):
+            target, source = Path(output).resolve(), given.resolve()
             if target == source or target in source.parents or (source in target.parents and target.exists()):
                 raise ValueError(f"{output} is to be written, but {given} is to be read: choose another name.")
+
+
+def _both(path: Path) -> tuple[Path, ...]:
+    """BART's files are two, and named by either."""
+    return (path.with_suffix(".cfl"), path.with_suffix(".hdr")) if path.suffix in (".cfl", ".hdr") else (path,)
 
 
 def _one_if_equal(values: Sequence[float]) -> np.ndarray:

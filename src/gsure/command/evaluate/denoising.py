@@ -106,9 +106,10 @@ def _open_data(config: Config, denoiser: Denoiser, measurements: str | Path | No
     for what, mine, theirs in (
         ("shape", config.about.shape, tuple(data.shape)),
         ("basis", config.about.basis, data.header["basis"]),
+        *([("mask_shape", config.about.mask_shape, data.mask_shape)] if denoiser.sees_mask else []),
     ):
         if mine != theirs:
-            raise ValueError(f"The model was trained on signals of {what} {mine}, but {path} has {theirs}.")
+            raise ValueError(f"The model was trained on measurements of {what} {mine}, but {path} has {theirs}.")
     if bands > denoiser.schedule.T:
         raise ValueError(f"The schedule has {denoiser.schedule.T} times, fewer than --bands {bands}.")
     denoiser.schedule.check(data.max_std)
