@@ -5,7 +5,7 @@
 N(0, C) is fitted to clean phantoms (none of those restored), C of k-space. Its denoiser is linear, its posterior mean closed:
 a network that learned from whole phantoms and is worse than that has not learned enough. Then C is fitted to measurements of
 so many phantoms instead, at R = 4: what can be learned of pairs of lines that are rarely measured together. Errors and images
-are those of `gsure reproduce mri-denoising` and `mri-r4 --scale small`. Takes three minutes; docs/results/README.md has the
+are those of `gsure reproduce mri-denoising` and `mri-r4 --scale small`. Takes five minutes; docs/results/README.md has the
 numbers.
 """
 
@@ -28,10 +28,10 @@ from gsure.source import open_source
 
 SIZE, SIGMA, DRAWS, CALLS = 32, 0.04, 8, 50
 TIMES = (10, 20, 50, 100, 150, 200, 300, 400, 500, 600, 700, 800, 900, 1000)
-MORE = (1_000, 1_500, 2_500, 5_000, 10_000, 20_000)
-"""Phantoms that are added, up to 40,000."""
+MORE = (1_000, 1_500, 2_500, 5_000, 10_000, 20_000, 60_000)
+"""Phantoms that are added, up to 100,000."""
 BASIS = gsure.Fourier()
-RESULTS, PHANTOMS = Path(__file__).parents[1] / "docs" / "results" / "mri-r4-small.json", 9_500
+RESULTS, PHANTOMS = Path(__file__).parents[1] / "docs" / "results" / "mri-r4-small.json", 99_500
 """What the networks reached, and from how many phantoms."""
 
 

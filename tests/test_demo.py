@@ -29,7 +29,6 @@ def test_the_demo_makes_its_page_and_goes_on_where_it_was(kind, tmp_path, capsys
     chosen = demo.DEMOS[kind]
     small = {"steps": 4, "checkpoint_every": 4, **SMALL}
     if kind == "mri":
-        small |= {"complete_at": [0]}
         options = {"size": 16, "scale": 0.25}
         chosen = replace(chosen, train_on={**options, "n": 400}, test_on={**options, "n": 120, "seed": 1})
         small |= {"attention": [4]}

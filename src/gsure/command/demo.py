@@ -66,12 +66,12 @@ DEMOS = {
         corruption={"name": "lines", "R": 4.0},
         sigma=0.04,
         preset="phantom32",
-        changes={  # too few steps to complete by the network, or for a long average
+        changes={  # too few steps for a long average, and too few phantoms to hold a small share of them out
             "steps": 600,
             "checkpoint_every": 300,
             "picture_every": 600,
-            "complete_at": [0],
             "ema": 0.99,
+            "held_out": 0.05,
         },
         features="pca-16",
         restored=16,

@@ -1,0 +1,54 @@
+"""What perfect completion would bring: training as by a preset, but what was not measured is filled in by what is true.
+
+    python bench/perfect.py MEASUREMENTS CLEAN OUT [--preset phantom32]
+
+Scored is what was measured and nothing else, as always. So what is left between this and an oracle is the price of targets
+with holes, and what it gains over the preset is the price of draws from another law than the true one. OUT is a run like any
+other: `gsure restore` takes it. docs/results/README.md has the numbers of phantom32; 25 minutes on one core.
+"""
+
+import argparse
+from dataclasses import replace
+from typing import Any, cast
+from unittest import mock
+
+import numpy as np
+from torch import Tensor
+
+import gsure
+from gsure.run.examples import Examples
+from gsure.run.job import Job
+from gsure.run.settings import Settings, read_preset
+from gsure.store import Signals
+
+
+class Truth:
+    """In place of completed signals: the clean ones behind the measurements."""
+
+    def __init__(self, examples: Examples) -> None:
+        assert examples.signals is not None
+        self.signals, self.indices = examples.signals, examples.measurements.indices
+
+    def __getitem__(self, positions: np.ndarray) -> Tensor:
+        return self.signals[self.indices[positions]]
+
+
+def tell_the_truth(job: Job, _step: int, _progress: bool) -> None:
+    job.examples = replace(job.examples, completed=cast(Signals, Truth(job.examples)))
+    if job.held_out is not None:
+        job.held_out = replace(job.held_out, completed=cast(Signals, Truth(job.held_out)))
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    for name in ("measurements", "clean", "out"):
+        parser.add_argument(name)
+    parser.add_argument("--preset", default="phantom32")
+    options = parser.parse_args()
+    settings: dict[str, Any] = read_preset(options.preset) | {"complete_at": [0]}
+    with mock.patch("gsure.command.train.complete", tell_the_truth):
+        gsure.train(options.measurements, options.out, Settings(**settings), clean=options.clean, progress=True)
+
+
+if __name__ == "__main__":
+    main()
