@@ -5,7 +5,7 @@ restore; all is judged by signals that no model saw. Interrupted, it goes on whe
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal, get_args
 
@@ -40,6 +40,8 @@ class Demo:
     changes: Mapping[str, Any]
     features: str
     restored: int = 32
+    restoring: Mapping[str, Any] = field(default_factory=dict)
+    """Options of `restore` that suit what is missing."""
 
 
 DEMOS = {
@@ -62,7 +64,7 @@ DEMOS = {
     "mri": Demo(
         source="phantom",
         train_on={"size": 32, "n": 5000, "scale": 0.25},
-        test_on={"size": 32, "n": 256, "scale": 0.25, "seed": 1},
+        test_on={"size": 32, "n": 1000, "scale": 0.25, "seed": 1},
         corruption={"name": "lines", "R": 4.0},
         sigma=0.04,
         preset="phantom32",
@@ -75,6 +77,7 @@ DEMOS = {
         },
         features="pca-16",
         restored=16,
+        restoring={"eta": 1.0, "spacing": "quadratic"},
     ),
 }
 
@@ -117,7 +120,8 @@ def demo(
         evaluate_samples(folder / "samples" / name, reference=truth, features=chosen.features, progress=progress)
     for name in ("oracle", "gsure"):
         place = folder / "restored" / name
-        restore(runs / name, test, place, steps=50, limit=chosen.restored, clean=truth, progress=progress)
+        options = {"steps": 50, "limit": chosen.restored, "clean": truth, "progress": progress}
+        restore(runs / name, test, place, **options, **chosen.restoring)
         evaluate_restorations(place, clean=truth)
     diagnose(runs / "gsure", oracle=runs / "oracle", clean=clean, force=True, progress=progress)
     return report(folder, force=True)
