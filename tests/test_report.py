@@ -181,7 +181,7 @@ def test_errors_are_compared_only_if_they_are_of_the_same_data(made, tmp_path):
     shutil.copytree(made, tmp_path / "made")
     for role, value in zip(ROLES, (0.1, 0.08, 0.3), strict=True):
         run = tmp_path / "made" / "runs" / role
-        for name, path, times in (("denoising", "d.h5", 1), ("denoising-hard", "hard.h5", 4)):
+        for name, path, times in (("denoising", "d.h5", 1), ("denoising2", "hard.h5", 4)):
             if name == "denoising" or role == "measured":
                 evaluate(
                     run,
