@@ -74,6 +74,7 @@ def train(
     except OSError as error:
         mend = f"The last checkpoint is whole; mend this and go on with: {job.resume_command}"
         raise OSError(f"{str(error).rstrip('.')}. {mend}") from error
+    job.accelerator.wait_for_everyone()  # a process that leaves while another still writes can abort as it ends
     job.accelerator.end_training()
     return job.averaged
 
