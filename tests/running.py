@@ -63,7 +63,7 @@ def interrupt_at(monkeypatch, step: int, number: int = signal.SIGINT) -> None:
     monkeypatch.setattr(training, "_step", stepping)
 
 
-def torchrun(processes: int) -> list[str]:
+def torchrun(processes: int, module: bool = True) -> list[str]:
     return [
         sys.executable,
         "-m",
@@ -71,14 +71,13 @@ def torchrun(processes: int) -> list[str]:
         "--nproc-per-node",
         str(processes),
         "--standalone",
-        "-m",
-        "gsure",
+        *(["-m", "gsure"] if module else []),
     ]
 
 
-def launch(processes: int, *arguments: object) -> subprocess.CompletedProcess:
+def launch(processes: int, *arguments: object, module: bool = True) -> subprocess.CompletedProcess:
     environment = {**os.environ, "OMP_NUM_THREADS": "1"}
-    command = [*torchrun(processes), *map(str, arguments)]
+    command = [*torchrun(processes, module), *map(str, arguments)]
     return subprocess.run(command, capture_output=True, text=True, env=environment, check=False)
 
 

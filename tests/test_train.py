@@ -112,6 +112,33 @@ def test_two_processes_compute_what_one_computes(files, tmp_path, objective):
             assert a["validation"]["estimate"] == pytest.approx(b["validation"]["estimate"], rel=1e-3)
 
 
+@pytest.mark.parametrize("ends_by", ["finishing", "an error", "evaluating"])
+def test_no_thread_of_the_process_group_outlives_it(files, tmp_path, ends_by):
+    """A thread that does asks for the interpreter when that is gone, and aborts the process, once in some hundred times."""
+    code = (
+        "import dataclasses, sys; from pathlib import Path; sys.path.insert(0, sys.argv[4]); import gsure\n"
+        "from running import QUICK; from gsure.run import validate; data, out, ends_by = sys.argv[1:4]\n"
+        "def fail(*_): raise ValueError('it failed')\n"
+        "if ends_by == 'an error':\n"
+        "    validate.Objective.compare = fail\n"
+        "try:\n"
+        "    gsure.train(data, out, dataclasses.replace(QUICK, steps=4))\n"
+        "    if ends_by == 'evaluating':\n"
+        "        gsure.evaluate_denoising(out, n=8, bands=2)\n"
+        "except ValueError as error:\n"
+        "    print(error)\n"
+        "threads = [Path(task, 'comm').read_text() for task in Path('/proc/self/task').iterdir()]\n"
+        "sys.exit(any('gloo' in name for name in threads))\n"
+    )
+    script = tmp_path / "script.py"
+    script.write_text(code)
+    arguments = [script, files / "d.h5", tmp_path / "run", ends_by, Path(__file__).parent]
+    done = launch(2, *arguments, module=False)
+    assert done.returncode == 0, done.stderr
+    assert ("it failed" in done.stdout) == (ends_by == "an error")
+    assert (tmp_path / "run" / "denoising.json").exists() == (ends_by == "evaluating")
+
+
 def test_accumulation_computes_what_one_part_computes(files, tmp_path):
     settings = dataclasses.replace(QUICK, steps=4, held_out=0.0)
     gsure.train(files / "d.h5", tmp_path / "one", dataclasses.replace(settings, accumulate=1))

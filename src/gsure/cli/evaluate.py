@@ -1,6 +1,7 @@
 """evaluate: how good are samples, restorations, and the denoiser itself."""
 
 import inspect
+import os
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -84,6 +85,8 @@ def _evaluate(options: Namespace) -> None:
         raise ValueError("Restorations are compared with the clean signals: give --clean.")
     (first, *_) = inspect.signature(functions[options.what]).parameters
     record = call(functions[options.what], Namespace(json=options.json), **given, **{first: options.path})
+    if os.environ.get("RANK", "0") != "0":  # one of torchrun's: the first speaks for all
+        return
     if options.json:
         show(record, as_json=True)
         return

@@ -26,10 +26,12 @@ from gsure.command.progress import Bar, bar
 from gsure.denoiser import Denoiser
 from gsure.noise import generators
 from gsure.run import checkpoint
+from gsure.run.folder import Run
 from gsure.run.job import Job
 from gsure.run.log import Log, open_board
 from gsure.run.picture import draw_denoised, draw_samples
-from gsure.run.prepare import prepare
+from gsure.run.prepare import prepare, settings_of
+from gsure.run.processes import accelerated
 from gsure.run.settings import Settings
 from gsure.run.validate import validate
 
@@ -57,26 +59,32 @@ def train(
     with `settings` if these differ in nothing that matters; `force` lets them differ, or puts an existing run aside.
     """
     board = open_board(Path(out)) if tensorboard else None
-    job = prepare(data, out, settings, clean, resume, force, basis, network)
-    main = job.accelerator.is_main_process
-    try:
-        with contextlib.closing(Log(job, board(job.first) if board and main else None)) as log:
-            for first, last in _stretches(job.settings, job.first):
-                with log.aside():
-                    _complete(job, first, progress and main)
-                with bar("training", job.settings.steps, progress and main, done=first) as advance:
-                    if first == job.first and main:
-                        _introduce(job, advance)
-                    with _signals(advance.say) as stop:
-                        stopped = _loop(job, first, last, log, advance, stop)
-                if stopped:
-                    break
-    except OSError as error:
-        mend = f"The last checkpoint is whole; mend this and go on with: {job.resume_command}"
-        raise OSError(f"{str(error).rstrip('.')}. {mend}") from error
-    job.accelerator.wait_for_everyone()  # a process that leaves while another still writes can abort as it ends
-    job.accelerator.end_training()
+    settings = settings_of(Run(Path(out)), settings, resume, force)
+    with accelerated(settings.precision) as accelerator:
+        job = prepare(accelerator, data, out, settings, clean, resume, force, basis, network)
+        try:
+            _run(job, board, progress)
+        except OSError as error:
+            mend = f"The last checkpoint is whole; mend this and go on with: {job.resume_command}"
+            raise OSError(f"{str(error).rstrip('.')}. {mend}") from error
+        finally:
+            job.denoiser.network = job.network  # releases the wrapper before the process group ends
     return job.averaged
+
+
+def _run(job: Job, board: Callable[[int], Any] | None, progress: bool) -> None:
+    main = job.accelerator.is_main_process
+    with contextlib.closing(Log(job, board(job.first) if board and main else None)) as log:
+        for first, last in _stretches(job.settings, job.first):
+            with log.aside():
+                _complete(job, first, progress and main)
+            with bar("training", job.settings.steps, progress and main, done=first) as advance:
+                if first == job.first and main:
+                    _introduce(job, advance)
+                with _signals(advance.say) as stop:
+                    stopped = _loop(job, first, last, log, advance, stop)
+            if stopped:
+                break
 
 
 def _introduce(job: Job, advance: Bar) -> None:

@@ -2,12 +2,10 @@
 
 import copy
 import dataclasses
-import os
 from pathlib import Path
 
 import torch
-from accelerate import Accelerator, DistributedDataParallelKwargs
-from accelerate.state import AcceleratorState
+from accelerate import Accelerator
 from torch import nn
 
 from gsure.basis import Basis
@@ -21,9 +19,10 @@ from gsure.store import Measurements, Signals, open, open_clean
 
 
 def prepare(
+    accelerator: Accelerator,
     data: str | Path,
     out: str | Path,
-    settings: Settings | None,
+    settings: Settings,
     clean: str | Path | None,
     resume: bool,
     force: bool,
@@ -31,10 +30,8 @@ def prepare(
     network: nn.Module | None,
 ) -> Job:
     run, notes = Run(Path(out)), list[str]()
-    _refuse_folder(run, resume, force)
     stored = run.config if resume else None
     measurements = open(data, basis)
-    settings = settings or (stored.settings if stored else Settings())
     signals = _open_clean(clean, stored, settings, measurements, notes)
     files = str(Path(data).resolve()), None if signals is None else str(signals.path.resolve())
     config = Config(settings, About.of(measurements), *files, own_network=network is not None)
@@ -42,7 +39,6 @@ def prepare(
         _refuse_changes(stored, config, force)
         notes += _changes_that_matter_little(stored.settings, settings)
     examples, held_out = open_examples(measurements, signals, settings)
-    accelerator = _open_accelerator(settings)
     _refuse_sizes(settings, examples, held_out, accelerator.num_processes)
     job = _assemble(accelerator, run, config, examples, held_out, network)
     job.notes = notes
@@ -59,20 +55,6 @@ def prepare(
         start(run.path, config, {"tensors": job.tensors(), "header": job.header(0)})
     accelerator.wait_for_everyone()
     return job
-
-
-def _open_accelerator(settings: Settings) -> Accelerator:
-    AcceleratorState._reset_state()  # else a process could never train in another precision than at first
-    accelerator = Accelerator(
-        cpu=not torch.cuda.is_available(),  # else torchrun's processes would not know of each other; and MPS has no float64
-        mixed_precision="bf16" if settings.precision == "bf16" else "no",
-        kwargs_handlers=[DistributedDataParallelKwargs(broadcast_buffers=False)],  # forwards may differ in number
-    )
-    if (launched := int(os.environ.get("WORLD_SIZE", "1"))) != accelerator.num_processes:
-        raise ValueError(
-            f"{launched} processes were launched, but accelerate sees {accelerator.num_processes}: on CPUs, use torchrun."
-        )
-    return accelerator
 
 
 def _assemble(
@@ -117,6 +99,12 @@ def _open_clean(
             return open_clean(stored.clean, data)
         notes.append(f"{stored.clean} is gone, so the true error is no longer logged.")
     return None if clean is None else open_clean(clean, data)
+
+
+def settings_of(run: Run, settings: Settings | None, resume: bool, force: bool) -> Settings:
+    """Those given, those of the run that is resumed, or the defaults; refuses a folder that cannot be used."""
+    _refuse_folder(run, resume, force)
+    return settings or (run.config.settings if resume else Settings())
 
 
 def _refuse_folder(run: Run, resume: bool, force: bool) -> None:

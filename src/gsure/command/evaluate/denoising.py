@@ -8,15 +8,13 @@ import dataclasses
 from pathlib import Path
 from typing import Any
 
-import torch
-from accelerate import Accelerator
-
 from gsure.command.evaluate.record import command_of, is_own, record_path, shares_source, write_record
 from gsure.command.evaluate.reference import Reference
 from gsure.command.progress import bar
 from gsure.denoiser import Denoiser
 from gsure.run.examples import Examples
 from gsure.run.folder import Config, Which, load_with_config
+from gsure.run.processes import accelerated
 from gsure.run.settings import Settings
 from gsure.run.validate import validate
 from gsure.store import Measurements, Signals, open, open_clean
@@ -55,9 +53,9 @@ def evaluate_denoising(
     known = _open_clean(data, config, clean)
     n = min(n, len(chosen))
     examples = Examples(chosen, known, _plain(config.settings, bands, n, seed))
-    accelerator = Accelerator(cpu=not torch.cuda.is_available())
-    with bar("denoising", n * bands, progress) as advance:
+    with accelerated() as accelerator, bar("denoising", n * bands, progress) as advance:
         found = validate(denoiser.to(accelerator.device), examples, accelerator, batch, advance)
+        is_main = accelerator.is_main_process
     record = {
         "kind": "denoising",
         "of": str(Path(run).resolve()),
@@ -72,7 +70,7 @@ def evaluate_denoising(
         "warnings": warnings,
         "command": command_of(evaluate_denoising, given),
     }
-    return write_record(path, record)
+    return write_record(path, record) if is_main else record | {"written": str(path)}
 
 
 def _plain(settings: Settings, bands: int, n: int, seed: int) -> Settings:
