@@ -16,10 +16,10 @@ from torch import Tensor
 
 import gsure
 from gsure.denoiser import Denoiser
-from gsure.features import open_features
 from gsure.measurement import Measurement
 from gsure.metrics import frechet
-from gsure.noise import Generators, generators
+from gsure.metrics.features import open_features
+from gsure.random import Generators, generators
 from gsure.sampling import Spacing
 
 AT_ONCE = 100

@@ -20,11 +20,11 @@ from torch import Tensor
 
 import gsure
 from gsure.corruption import Lines
+from gsure.data.sources import open_source
 from gsure.denoiser import AnyDenoiser
 from gsure.gaussian import Gaussian
 from gsure.metrics import psnr
-from gsure.noise import generators, normal
-from gsure.source import open_source
+from gsure.random import generators, normal
 
 SIZE, SIGMA, DRAWS, CALLS = 32, 0.04, 8, 50
 TIMES = (10, 20, 50, 100, 150, 200, 300, 400, 500, 600, 700, 800, 900, 1000)

@@ -24,8 +24,8 @@ import torch
 
 import gsure
 from gsure.corruption import Patches
-from gsure.run import checkpoint
-from gsure.run.folder import Run
+from gsure.training import checkpoint
+from gsure.training.run import Run
 
 PERIOD = 5
 """Steps between checkpoints."""
@@ -63,7 +63,7 @@ class Kill(NamedTuple):
 def killed_runs(times: int, folder: Path, seed: int) -> list[Kill]:
     """Kill a run so many times, print a line for each, let it finish, and raise `BrokenClaimError` if a claim fails."""
     data, run, rng = folder / "d.h5", Run(folder / "killed"), random.Random(seed)
-    gsure.corrupt(gsure.source.open_source("digits"), data, Patches(p=0.4, size=2), 0.02, limit=400, force=True)
+    gsure.corrupt(gsure.open_source("digits"), data, Patches(p=0.4, size=2), 0.02, limit=400, force=True)
     kills: list[Kill] = []
     startup = 5.0  # a guess, until one has been seen
     for number in range(times):

@@ -16,10 +16,10 @@ import numpy as np
 from torch import Tensor
 
 import gsure
-from gsure.run.examples import Examples
-from gsure.run.job import Job
-from gsure.run.settings import Settings, read_preset
-from gsure.store import Signals
+from gsure.data.measurements import Signals
+from gsure.training.examples import Examples
+from gsure.training.settings import Settings, read_preset
+from gsure.training.state import Job
 
 
 class Truth:
@@ -46,7 +46,7 @@ def main() -> None:
     parser.add_argument("--preset", default="phantom32")
     options = parser.parse_args()
     settings: dict[str, Any] = read_preset(options.preset) | {"complete_at": [0]}
-    with mock.patch("gsure.command.train.complete", tell_the_truth):
+    with mock.patch("gsure.training.loop.complete", tell_the_truth):
         gsure.train(options.measurements, options.out, Settings(**settings), clean=options.clean, progress=True)
 
 

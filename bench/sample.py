@@ -26,14 +26,14 @@ import torch
 from torch import Tensor
 
 import gsure
-from gsure.command.sample import make_sampler
 from gsure.denoiser import Denoiser
-from gsure.features import open_features
+from gsure.inference.sample import make_sampler
 from gsure.measurement import Measurement
 from gsure.metrics import frechet
-from gsure.run.build import About, make_denoiser
-from gsure.run.folder import Run
-from gsure.run.settings import Settings, read_preset
+from gsure.metrics.features import open_features
+from gsure.training.build import About, make_denoiser
+from gsure.training.run import Run
+from gsure.training.settings import Settings, read_preset
 
 CALLS = {"ddim": (5, 10, 20, 50, 100), "ddpm": (20, 50, 100), "dpm++": (5, 10, 20), "unipc": (5, 10, 20)}
 SPACINGS = {"ddim": ("even", "quadratic"), "ddpm": ("even",)} | dict.fromkeys(

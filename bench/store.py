@@ -17,9 +17,9 @@ import h5py
 import torch
 
 import gsure
-from gsure.command.corrupt import CHUNK
 from gsure.corruption import Blur, Lines, Patches
-from gsure.store import Writer
+from gsure.data.corrupt import CHUNK
+from gsure.data.writer import Writer
 
 SHAPE = (1, 32, 32)
 
@@ -73,14 +73,14 @@ def writing(folder: Path) -> None:
 def other_sizes(folder: Path) -> None:
     for name, corruption, source in (("lines", Lines(R=4), "phantom"), ("blur", Blur(), "digits")):
         path = folder / f"{name}.h5"
-        data = gsure.corrupt(gsure.source.open_source(source), path, corruption, 0.02, limit=1000)
+        data = gsure.corrupt(gsure.open_source(source), path, corruption, 0.02, limit=1000)
         print(f"bytes / float32 bytes of ybar, {name}: {os.path.getsize(path) / (1000 * data[0].ybar.numel() * 4):.3f}")
 
 
 def reading(folder: Path) -> None:
     """Against a training step of a network as small as a preset's may be: 8 × 8 digits, width 32, batch 128."""
     path = folder / "digits.h5"
-    data = gsure.corrupt(gsure.source.open_source("digits"), path, Patches(p=0.4, size=2), 0.02)
+    data = gsure.corrupt(gsure.open_source("digits"), path, Patches(p=0.4, size=2), 0.02)
     schedule = gsure.Schedule.for_noise(0.02)
     denoiser = gsure.Denoiser(gsure.unet(8, 1, 32, (1, 2), (), dropout=0.1), schedule, data.basis)
     objective = gsure.Objective(coverage=data.coverage)

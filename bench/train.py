@@ -23,17 +23,17 @@ import torch
 from torch import Tensor, nn
 
 import gsure
-from gsure.command.train import STREAM, Log, _batches, _draw, _step
 from gsure.corruption import Patches
+from gsure.data.measurements import Signals
 from gsure.denoiser import Denoiser
-from gsure.noise import generators, normal
-from gsure.run import checkpoint
-from gsure.run.build import About, make_denoiser, make_objective
-from gsure.run.job import Job
-from gsure.run.prepare import prepare
-from gsure.run.settings import Settings, read_preset
-from gsure.run.validate import validate
-from gsure.store import Signals
+from gsure.random import generators, normal
+from gsure.training import checkpoint
+from gsure.training.build import About, make_denoiser, make_objective
+from gsure.training.loop import STREAM, Log, _batches, _draw, _step
+from gsure.training.settings import Settings, read_preset
+from gsure.training.setup import prepare
+from gsure.training.state import Job
+from gsure.training.validation import validate
 
 SETTINGS = Settings(**read_preset("digits"))
 BLOCK = 4
@@ -43,7 +43,7 @@ Action = Callable[[], object]
 
 
 def make_files(folder: Path) -> None:
-    digits = gsure.source.open_source("digits")
+    digits = gsure.open_source("digits")
     gsure.corrupt(digits, folder / "d.h5", Patches(p=0.4, size=2), 0.02, clean=folder / "c.h5")
 
 

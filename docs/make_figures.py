@@ -103,7 +103,7 @@ def shrink(picture: Path, target: Path) -> None:
 
 def phantoms(n: int, size: int) -> np.ndarray:
     """Complex (n, size, size)."""
-    x = np.stack([sample.x for sample in map(gsure.source.Phantom(size=size, n=n).__getitem__, range(n))])
+    x = np.stack([sample.x for sample in map(gsure.sources.Phantom(size=size, n=n).__getitem__, range(n))])
     return x[:, 0] + 1j * x[:, 1]
 
 

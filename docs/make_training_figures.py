@@ -13,7 +13,7 @@ from pathlib import Path
 from matplotlib.figure import Figure
 from matplotlib.ticker import FixedLocator, NullLocator
 
-from gsure.run.folder import Run
+from gsure.training.run import Run
 
 DOCS = Path(__file__).parent
 FIGURES = DOCS / "figures" / "training"

@@ -1,6 +1,7 @@
 """Fixtures, and three small things every test of the mathematics needs: a generator, an exact denoiser, a standard score."""
 
 from collections.abc import Iterator
+from pathlib import Path
 
 import jaxtyping
 import numpy as np
@@ -9,6 +10,8 @@ import torch
 from torch import Tensor, nn
 
 from gsure import Denoiser, Identity, Schedule
+
+ROOT = Path(__file__).parent.parent
 
 torch.set_num_threads(1)  # tests run in parallel processes
 

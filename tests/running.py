@@ -11,11 +11,11 @@ import torch
 from torch import nn
 
 import gsure
-from gsure.command import train as training
-from gsure.run import checkpoint
-from gsure.run.folder import Run
-from gsure.run.settings import Settings
-from gsure.source import open_source
+from gsure.data.sources import open_source
+from gsure.training import checkpoint
+from gsure.training import loop as training
+from gsure.training.run import Run
+from gsure.training.settings import Settings
 
 TINY = Settings(
     network="unet", width=8, multipliers=(1, 2), dropout=0.2, batch=8, accumulate=2, steps=12, lr=1e-3, ema=0.9, warmup=3,

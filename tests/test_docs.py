@@ -7,13 +7,13 @@ import shlex
 from pathlib import Path
 
 import pytest
+from conftest import ROOT
 
 from gsure.cli import make_parser
 from gsure.corruption import FAMILIES
-from gsure.run.settings import Settings, option, preset_names
-from gsure.source import KINDS
+from gsure.data.sources import KINDS
+from gsure.training.settings import Settings, option, preset_names
 
-ROOT = Path(__file__).parent.parent
 DOCS = ROOT / "docs"
 PAGES = {f"sources/{name}": kind for name, kind in KINDS.items()}
 PAGES |= {f"corruptions/{name}": family for name, family in FAMILIES.items()}
@@ -106,7 +106,7 @@ def test_a_page_that_shows_what_was_not_printed_is_caught(figures):
 
 def test_every_writer_makes_what_its_page_reads(figures, tmp_path, monkeypatch):
     """Not the pages with real data, and of the others not the figures: those take a minute, and docs/make_figures.py."""
-    from gsure.source import open_source
+    from gsure.data.sources import open_source
 
     for page, write in figures.WRITERS.items():
         folder = tmp_path / page

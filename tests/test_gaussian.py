@@ -9,7 +9,7 @@ from running import TINY, make_files
 import gsure
 from gsure import gaussian
 from gsure.gaussian import Gaussian
-from gsure.noise import generators
+from gsure.random import generators
 
 N, STD, KEEP = 20_000, 0.5, 0.5
 

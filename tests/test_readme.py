@@ -1,14 +1,12 @@
 """The README's Python runs as printed, only shorter."""
 
 import re
-from pathlib import Path
 
 import numpy as np
 import torch
+from conftest import ROOT
 
 import gsure
-
-ROOT = Path(__file__).parent.parent
 
 
 def shortened(code: str) -> str:
@@ -22,7 +20,7 @@ def shortened(code: str) -> str:
 def test_the_ten_lines_run(tmp_path, monkeypatch, generator):
     monkeypatch.chdir(tmp_path)
     np.save("faces.npy", torch.rand(300, 32, 32, generator=generator).numpy())
-    faces = gsure.source.open_source("faces.npy")
+    faces = gsure.open_source("faces.npy")
     gsure.corrupt(faces, "faces-p04.h5", gsure.corruption.Patches(p=0.4, size=4), 0.02)
     (code,) = re.findall(r"```python\n(.*?)```", (ROOT / "README.md").read_text(), flags=re.DOTALL)
     scope: dict = {}

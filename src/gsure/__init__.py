@@ -8,71 +8,81 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from gsure import corruption, source
+    from gsure import corruption
     from gsure.basis import Basis, Cosine, Dense, Fourier, Hadamard, Hartley, Identity, check_basis
-    from gsure.command.corrupt import corrupt
-    from gsure.command.diagnose import diagnose
-    from gsure.command.evaluate import evaluate_denoising, evaluate_restorations, evaluate_samples
-    from gsure.command.inspect import inspect
-    from gsure.command.measured import import_
-    from gsure.command.restore import restore
-    from gsure.command.sample import sample
-    from gsure.command.train import train
     from gsure.corruption.base import Corruption
     from gsure.corruption.check import check_corruption
+    from gsure.data import sources
+    from gsure.data.convert import convert
+    from gsure.data.corrupt import corrupt
+    from gsure.data.measurements import Measurements, Signals
+    from gsure.data.measurements import open_measurements as open
+    from gsure.data.sources import open_source
     from gsure.denoiser import Denoiser
     from gsure.divergence import Divergence
+    from gsure.evaluation.denoising import evaluate_denoising
+    from gsure.evaluation.diagnose import diagnose
+    from gsure.evaluation.restorations import evaluate_restorations
+    from gsure.evaluation.samples import evaluate_samples
+    from gsure.inference.restore import restore
+    from gsure.inference.sample import sample
     from gsure.measurement import Measurement
     from gsure.network import mlp, unet
-    from gsure.noise import generators
     from gsure.objective import Objective
     from gsure.posterior import Posterior
+    from gsure.random import generators
     from gsure.restoration import ddrm
-    from gsure.run.folder import load
-    from gsure.run.settings import Settings
     from gsure.sampling import Clipped, ddim, ddpm, dpm, unipc
     from gsure.schedule import Schedule
-    from gsure.store import Measurements, Signals, open
+    from gsure.training.loop import train
+    from gsure.training.run import load
+    from gsure.training.settings import Settings
+    from gsure.training.summary import inspect
 
 __version__ = "0.1.0"
 
 # Each public name and its module, imported when first used: `gsure --help` must not wait for torch.
 _MODULES = {
     "basis": ["Basis", "Cosine", "Dense", "Fourier", "Hadamard", "Hartley", "Identity", "check_basis"],
-    "command.corrupt": ["corrupt"],
-    "command.diagnose": ["diagnose"],
-    "command.evaluate": ["evaluate_denoising", "evaluate_restorations", "evaluate_samples"],
-    "command.inspect": ["inspect"],
-    "command.measured": ["import_"],
-    "command.restore": ["restore"],
-    "command.sample": ["sample"],
-    "command.train": ["train"],
     "corruption": ["Corruption", "check_corruption"],
+    "data.convert": ["convert"],
+    "data.corrupt": ["corrupt"],
+    "data.measurements": ["Measurements", "Signals"],
+    "data.sources": ["open_source"],
     "denoiser": ["Denoiser"],
     "divergence": ["Divergence"],
+    "evaluation.denoising": ["evaluate_denoising"],
+    "evaluation.diagnose": ["diagnose"],
+    "evaluation.restorations": ["evaluate_restorations"],
+    "evaluation.samples": ["evaluate_samples"],
+    "inference.restore": ["restore"],
+    "inference.sample": ["sample"],
     "measurement": ["Measurement"],
     "network": ["mlp", "unet"],
-    "noise": ["generators"],
     "objective": ["Objective"],
     "posterior": ["Posterior"],
+    "random": ["generators"],
     "restoration": ["ddrm"],
-    "run.folder": ["load"],
-    "run.settings": ["Settings"],
     "sampling": ["Clipped", "ddim", "ddpm", "dpm", "unipc"],
     "schedule": ["Schedule"],
-    "store": ["Measurements", "Signals", "open"],
+    "training.loop": ["train"],
+    "training.run": ["load"],
+    "training.settings": ["Settings"],
+    "training.summary": ["inspect"],
 }
-_HOME = {name: module for module, names in _MODULES.items() for name in names}
-_PACKAGES = ["corruption", "source"]
+_HOME = {name: (module, name) for module, names in _MODULES.items() for name in names}
+_HOME["open"] = "data.measurements", "open_measurements"  # inside the package the builtin keeps its name
+_PACKAGES = {"corruption": "corruption", "sources": "data.sources"}
 __all__ = sorted([*_HOME, *_PACKAGES])
 
 
 def __getattr__(name: str) -> Any:
     if name in _PACKAGES:
-        return importlib.import_module(f"gsure.{name}")
+        return importlib.import_module(f"gsure.{_PACKAGES[name]}")
     if name not in _HOME:
         raise AttributeError(f"module 'gsure' has no attribute {name!r}")
-    return getattr(importlib.import_module(f"gsure.{_HOME[name]}"), name)
+    module, attribute = _HOME[name]
+    return getattr(importlib.import_module(f"gsure.{module}"), attribute)
 
 
 def __dir__() -> list[str]:

@@ -14,7 +14,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
-from gsure.noise import Generators, uniform
+from gsure.random import Generators, uniform
 
 Method = Literal["double-backward", "finite-difference"]
 

@@ -4,7 +4,7 @@ Two entries that are measured together now and then show how they go together, w
 
     C_ij = Σ ȳ_i ȳ_j / #{i and j measured},    less the mean of std² where i = j.
 
-The Gaussian law N(0, C) has a posterior in closed form, so it can complete measurements at once (`gsure.command.completion`).
+The Gaussian law N(0, C) has a posterior in closed form, so it can complete measurements at once (`gsure.training.imputation`).
 """
 
 from collections.abc import Iterable
@@ -14,7 +14,7 @@ from jaxtyping import Float, Shaped
 from torch import Tensor
 
 from gsure.measurement import Measurement
-from gsure.noise import Generators, normal
+from gsure.random import Generators, normal
 
 LARGEST = 4096
 """Entries, above which a matrix of them is too much to invert for each measurement."""

@@ -8,7 +8,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
-from gsure.noise import forked
+from gsure.random import forked
 
 MaskInput = Literal["none", "channels", "embedding"]
 

@@ -26,7 +26,7 @@ from torch import Tensor
 from gsure.denoiser import Denoiser
 from gsure.divergence import Divergence
 from gsure.measurement import Measurement
-from gsure.noise import Generators, forked, normal, seed_from, uniform
+from gsure.random import Generators, forked, normal, seed_from, uniform
 
 Name = Literal["tweedie", "gsure-y", "gsure", "paper", "exact"]
 Gamma = Literal["one", "snr", "v"]

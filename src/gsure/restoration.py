@@ -8,7 +8,7 @@ from torch import Tensor
 
 from gsure.denoiser import AnyDenoiser
 from gsure.measurement import Measurement
-from gsure.noise import Generators, normal
+from gsure.random import Generators, normal
 from gsure.sampling import Spacing, evaluating, times
 
 

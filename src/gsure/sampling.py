@@ -21,7 +21,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from gsure.denoiser import AnyDenoiser
-from gsure.noise import Generators, normal
+from gsure.random import Generators, normal
 from gsure.schedule import Schedule
 
 Spacing = Literal["even", "quadratic", "logsnr"]

@@ -14,7 +14,7 @@ import torch
 from jaxtyping import Float, Float64, Int
 from torch import Tensor
 
-from gsure.noise import Generators, uniform
+from gsure.random import Generators, uniform
 
 TOLERANCE = 1e-6
 """Relative excess of the measurement's variance over the diffusion's that counts as float error (float32 has 1e-7)."""

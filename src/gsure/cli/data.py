@@ -76,9 +76,9 @@ def _corrupt_options(parser: ArgumentParser) -> None:
 
 def _corrupt(options: Namespace) -> None:
     from gsure import corruption
-    from gsure.command.corrupt import corrupt
-    from gsure.command.inspect import inspect
-    from gsure.source import open_source
+    from gsure.data.corrupt import corrupt
+    from gsure.data.sources import open_source
+    from gsure.training.summary import inspect
 
     if options.corruption not in FAMILIES:
         raise ValueError(f"There is no corruption {options.corruption!r}; there are {', '.join(FAMILIES)}.")
@@ -125,13 +125,13 @@ def _import_options(parser: ArgumentParser) -> None:
 
 def _import(options: Namespace) -> None:
     from gsure import basis
-    from gsure.command.inspect import inspect
-    from gsure.command.measured import import_
+    from gsure.data.convert import convert
+    from gsure.training.summary import inspect
 
     names = ["Identity", "Fourier", "Hartley", "Cosine", "Hadamard"]
     if options.basis not in names:
         raise ValueError(f"There is no basis {options.basis!r}; there are {', '.join(names)}; others in Python.")
-    call(import_, options, sigma_0=options.sigma, basis=getattr(basis, options.basis)())
+    call(convert, options, sigma_0=options.sigma, basis=getattr(basis, options.basis)())
     show(inspect(options.out), options.json)
 
 
@@ -143,7 +143,7 @@ def _inspect_options(parser: ArgumentParser) -> None:
 
 
 def _inspect(options: Namespace) -> None:
-    from gsure.command.inspect import inspect
+    from gsure.training.summary import inspect
 
     show(call(inspect, options), options.json)
 

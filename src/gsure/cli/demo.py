@@ -17,7 +17,7 @@ def _options(parser: ArgumentParser) -> None:
 
 
 def _demo(options: Namespace) -> None:
-    from gsure.command.demo import demo
+    from gsure.experiments.demo import demo
 
     show(call(demo, options), options.json)
 

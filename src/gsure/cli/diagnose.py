@@ -27,7 +27,7 @@ def _diagnose_options(parser: ArgumentParser) -> None:
 
 
 def _diagnose(options: Namespace) -> None:
-    from gsure.command.diagnose import FOLDER, diagnose
+    from gsure.evaluation.diagnose import FOLDER, diagnose
 
     result = call(diagnose, options)
     if options.json:

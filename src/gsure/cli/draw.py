@@ -33,7 +33,7 @@ def _sample_options(parser: ArgumentParser) -> None:
 
 
 def _sample(options: Namespace) -> None:
-    from gsure.command.sample import sample
+    from gsure.inference.sample import sample
 
     samples = call(sample, options)
     summary = {"folder": options.out, "samples": len(samples), "shape": list(samples.shape)}
@@ -61,7 +61,7 @@ def _restore_options(parser: ArgumentParser) -> None:
 
 
 def _restore(options: Namespace) -> None:
-    from gsure.command.restore import restore
+    from gsure.inference.restore import restore
 
     show(call(restore, options), options.json)
 

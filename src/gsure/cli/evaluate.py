@@ -70,7 +70,7 @@ def _evaluate_options(parser: ArgumentParser) -> None:
 
 
 def _evaluate(options: Namespace) -> None:
-    from gsure.command.evaluate import evaluate_denoising, evaluate_restorations, evaluate_samples
+    from gsure.evaluation import evaluate_denoising, evaluate_restorations, evaluate_samples
 
     functions: dict[str, Callable[..., dict[str, Any]]] = {
         "samples": evaluate_samples,

@@ -12,7 +12,7 @@ def _report_options(parser: ArgumentParser) -> None:
 
 
 def _report(options: Namespace) -> None:
-    from gsure.command.report import report
+    from gsure.report.command import report
 
     show(call(report, options), options.json)
 

@@ -42,7 +42,7 @@ def _options(parser: ArgumentParser) -> None:
 
 
 def _reproduce(options: Namespace) -> None:
-    from gsure.reproduce import reproduce
+    from gsure.experiments import reproduce
 
     show(call(reproduce, options), options.json)
 

@@ -10,7 +10,7 @@ import yaml
 from jsonargparse import SUPPRESS, ActionYesNo, ArgumentParser, Namespace
 
 from gsure.cli.base import Command, call, plain, show
-from gsure.run.settings import Settings, option, preset_names, read_preset
+from gsure.training.settings import Settings, option, preset_names, read_preset
 
 
 def _train_options(parser: ArgumentParser) -> None:
@@ -34,9 +34,9 @@ def _train_options(parser: ArgumentParser) -> None:
 def _train(options: Namespace) -> None:
     import torch
 
-    from gsure.command.inspect import inspect
-    from gsure.command.train import train
-    from gsure.run.folder import Run
+    from gsure.training.loop import train
+    from gsure.training.run import Run
+    from gsure.training.summary import inspect
 
     given = {setting.name: options[setting.name] for setting in dataclasses.fields(Settings) if setting.name in options}
     if options.preset is not None:

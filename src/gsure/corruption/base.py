@@ -14,7 +14,7 @@ from torch import Tensor
 
 from gsure.basis import Basis
 from gsure.measurement import Measurement
-from gsure.noise import Generators, normal, uniform
+from gsure.random import Generators, normal, uniform
 
 DOUBLE = torch.empty(0, dtype=torch.float64)
 """Singular values are drawn like this, whatever the signal is; `Measurement.from_svd` casts them in one place."""
@@ -59,7 +59,7 @@ class Corruption(ABC):
     def svals(self, n: int, shape: Sequence[int], generator: Generators) -> Float[Tensor, "n ..."]:
         """n draws of the diagonal of Σ for signals of this shape (without batch), at the smallest shape that broadcasts.
 
-        Draw through `gsure.noise`, with n as the first dimension: then sample k does not depend on its batch when
+        Draw through `gsure.random`, with n as the first dimension: then sample k does not depend on its batch when
         there is one generator per sample.
         """
 

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from gsure.basis import Hartley
 from gsure.corruption.base import DOUBLE, Corruption, check_image
-from gsure.noise import Generators, uniform
+from gsure.random import Generators, uniform
 
 Kind = Literal["gaussian", "motion"]
 

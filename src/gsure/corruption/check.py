@@ -7,7 +7,7 @@ from torch import Tensor
 
 from gsure.basis import check_basis
 from gsure.corruption.base import DOUBLE, Corruption
-from gsure.noise import generators, normal
+from gsure.random import generators, normal
 
 
 def check_corruption(corruption: Corruption, shape: Sequence[int], draws: int = 30_000) -> None:

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from gsure.corruption.base import DOUBLE
 from gsure.corruption.columns import Columns, systematic
-from gsure.noise import Generators, uniform
+from gsure.random import Generators, uniform
 
 SPREAD = 0.25
 """Standard deviation of the density, as a share of the width: the outermost columns then still get e^-2 of the peak."""

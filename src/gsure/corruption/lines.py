@@ -9,7 +9,7 @@ from torch import Tensor
 
 from gsure.corruption.base import DOUBLE, lowest
 from gsure.corruption.columns import Columns
-from gsure.noise import Generators, uniform
+from gsure.random import Generators, uniform
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from gsure.basis import Identity
 from gsure.corruption.base import Corruption, Coverage
-from gsure.noise import Generators
+from gsure.random import Generators
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from gsure.basis import Identity
 from gsure.corruption.base import DOUBLE, Corruption, Coverage, check_image, check_probability
-from gsure.noise import Generators, uniform
+from gsure.random import Generators, uniform
 
 
 @dataclass(frozen=True)

@@ -20,7 +20,7 @@ from torch import Tensor
 
 from gsure.basis import Fourier
 from gsure.corruption.base import DOUBLE, Corruption, Coverage, check_complex
-from gsure.noise import Generators, uniform
+from gsure.random import Generators, uniform
 
 CENTRE = 0.1
 """Share of the kept entries that form the fully sampled disc in the centre."""

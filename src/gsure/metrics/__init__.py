@@ -1,6 +1,6 @@
 """How far is one picture from another (`pictures`, `lpips`), and one set of pictures from another (`laws`)."""
 
-from gsure.metrics.laws import (
+from gsure.metrics.distributions import (
     correlation_error,
     correlation_strength,
     frechet,
@@ -9,8 +9,8 @@ from gsure.metrics.laws import (
     precision_and_recall,
     sliced_wasserstein,
 )
+from gsure.metrics.images import magnitude, mean_of_groups, nmse, psnr, ssim
 from gsure.metrics.lpips import LPIPS
-from gsure.metrics.pictures import magnitude, mean_of_groups, nmse, psnr, ssim
 
 __all__ = [
     "LPIPS",

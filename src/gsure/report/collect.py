@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
-from gsure.run.folder import Config, Run
-from gsure.store import Signals
+from gsure.data.measurements import Signals
+from gsure.training.run import Config, Run
 
 DEPTH = 4
 """Folders below the one that was given, and no deeper."""

@@ -7,11 +7,11 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
+from gsure.data.measurements import Measurements, Signals, open_clean, open_measurements
 from gsure.report import pictures
 from gsure.report.collect import Drawn, Facts, Trained
 from gsure.report.pictures import Picture
 from gsure.report.words import is_image, is_picture, number, shape, source
-from gsure.store import Measurements, Signals, open, open_clean
 
 VALUES = 1_500_000
 """Of all pixels together: a page is to stay below 3 MB."""
@@ -58,7 +58,7 @@ class Gallery:
     def data(self, path: str) -> Measurements | None:
         if path not in self._opened:
             try:
-                self._opened[path] = open(path)
+                self._opened[path] = open_measurements(path)
             except (OSError, ValueError) as error:
                 self._opened[path] = None
                 self.notes.append(f"Measurements are not shown: {error}")

@@ -11,8 +11,8 @@ import torch
 from PIL import Image
 from torch import Tensor
 
-from gsure.picture import as_picture, coloured
-from gsure.store import Measurements
+from gsure.data.measurements import Measurements
+from gsure.plotting import as_picture, coloured
 
 CLEAR = 255
 """Of a palette of heat, the colour that is none."""

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from gsure.report.collect import Drawn, Facts, Trained
-from gsure.run.settings import Settings, option, preset_names, read_preset
+from gsure.training.settings import Settings, option, preset_names, read_preset
 
 
 class Step(NamedTuple):

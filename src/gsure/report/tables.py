@@ -6,7 +6,7 @@ from typing import Any
 
 from gsure.report.collect import Facts, Trained
 from gsure.report.words import duration, learned, number, percent, thing, with_error
-from gsure.run.settings import Settings, option
+from gsure.training.settings import Settings, option
 
 
 @dataclass(frozen=True)

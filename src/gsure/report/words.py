@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from gsure.report.collect import Trained
-from gsure.run.build import About
+from gsure.training.build import About
 
 
 def number(value: Any, digits: int = 4) -> str:

@@ -1,0 +1,110 @@
+"""`cfl`: complex images of BART: a .cfl with the values (complex64, first dimension fastest), a .hdr with the dimensions."""
+
+import bisect
+import itertools
+import math
+import os
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, ClassVar
+
+import numpy as np
+
+from gsure.data.source import (
+    Sample,
+    Source,
+    check_scale,
+    existing,
+    files_in,
+    in_pairs,
+    kept,
+    name_in,
+    refuse_nonfinite,
+    sizes,
+    summary,
+)
+
+
+@dataclass(frozen=True)
+class Cfl(Source):
+    """The first two dimensions are height and width; all further ones (slices, coils, time) are flattened into samples.
+
+    `path` is the .cfl or .hdr, the name without ending as BART takes it, or a folder. Values are divided by `scale`; if not
+    given, by the largest magnitude of each file. The group is the file. K-space goes through `bart fft -i 3` or gsure import.
+    """
+
+    kind: ClassVar[str] = "cfl"
+    path: str | Path
+    scale: float | None = None
+    is_complex: bool = field(default=True, init=False, repr=False, compare=False)
+    shape: tuple[int, int, int] = field(init=False, repr=False, compare=False)
+    files: tuple[str, ...] = field(init=False, repr=False, compare=False)
+    ends: tuple[int, ...] = field(init=False, repr=False, compare=False)
+    """How many samples there are up to and including each file."""
+
+    def __post_init__(self) -> None:
+        check_scale(self.scale)
+        path = Path(self.path)
+        if not path.is_dir():
+            path = path.with_suffix(".cfl") if path.suffix in (".cfl", ".hdr") else Path(f"{path}.cfl")
+        files = files_in(path, ".cfl")
+        dimensions = [_dimensions(file) for file in files]
+        height, width = dimensions[0][:2]
+        for file, (h, w, *_) in zip(files, dimensions, strict=True):
+            if (h, w) != (height, width):
+                raise ValueError(f"{file} has images of {h}x{w}, but {files[0]} of {height}x{width}: read them apart.")
+        ends = tuple(itertools.accumulate(math.prod(dims[2:]) for dims in dimensions))
+        self._set(files=files, ends=ends, shape=(2, height, width))
+
+    def __len__(self) -> int:
+        return self.ends[-1]
+
+    def _read(self, index: int) -> Sample:
+        number = bisect.bisect_right(self.ends, index)
+        file, at = self.files[number], index - (self.ends[number - 1] if number else 0)
+        scale = self.scale or kept(_largest, file)
+        plane = kept(planes, file)[..., at]
+        refuse_nonfinite(plane, f"Image {at} of {file}")
+        return Sample(in_pairs(plane / np.float32(scale)), name_in(self.path, file, ".cfl"), scale)
+
+    def reads(self) -> list[Path]:
+        return [*super().reads(), *map(Path, self.files)]
+
+    def _content(self) -> dict[str, Any]:
+        return summary(sizes(self.files))
+
+
+def _dimensions(file: str) -> tuple[int, ...]:
+    """At least two, from the header, and checked against the size of the values."""
+    header = existing(Path(file).with_suffix(".hdr"))
+    lines = header.read_text(errors="replace").splitlines()
+    try:
+        dims = tuple(int(word) for word in lines[lines.index("# Dimensions") + 1].split())
+    except (ValueError, IndexError) as error:
+        raise ValueError(
+            f"{header} is not a header of BART: it has no line of numbers after '# Dimensions'."
+        ) from error
+    if not dims or min(dims) < 1:
+        raise ValueError(f"{header} gives the dimensions {dims}, but each must be at least 1.")
+    size, promised = os.path.getsize(file), 8 * math.prod(dims)
+    if size != promised:
+        raise ValueError(
+            f"{file} has {size} bytes, but its header promises {promised} (dimensions {dims}): copy it again."
+        )
+    return (*dims, 1, 1)[: max(len(dims), 2)]
+
+
+def planes(file: str) -> np.ndarray:
+    """(height, width, samples), mapped from the disk."""
+    dims = _dimensions(file)
+    return np.memmap(file, np.complex64, "r", shape=(*dims[:2], math.prod(dims[2:])), order="F")
+
+
+def _largest(file: str) -> float:
+    largest, images = 0.0, planes(file)
+    for at in range(images.shape[-1]):
+        refuse_nonfinite(images[..., at], f"Image {at} of {file}")
+        largest = max(largest, float(np.abs(images[..., at]).max()))
+    if largest == 0:
+        raise ValueError(f"{file} is zero everywhere: remove it.")
+    return largest

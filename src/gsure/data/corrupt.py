@@ -1,0 +1,147 @@
+"""Simulate: clean signals in, measurements out. Clean signals only ever go to a second file."""
+
+import contextlib
+import dataclasses
+import itertools
+import multiprocessing
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from gsure.corruption import FAMILIES, Corruption
+from gsure.data.measurements import Measurements, open_measurements
+from gsure.data.sources import Source
+from gsure.data.writer import Writer
+from gsure.files import refuse_existing, refuse_inputs
+from gsure.measurement import Measurement
+from gsure.progress import bar
+from gsure.random import generators
+
+CHUNK = 1024
+"""Samples a worker makes at a time."""
+
+Batch = tuple[Tensor, Measurement, Tensor, list[str], list[float]]
+
+
+def corrupt(
+    source: Source,
+    path: str | Path,
+    corruption: Corruption,
+    sigma_0: float | tuple[float, float],
+    *,
+    clean: str | Path | None = None,
+    limit: int | None = None,
+    shards: int = 1,
+    workers: int = 1,
+    seed: int = 0,
+    force: bool = False,
+    progress: bool = False,
+) -> Measurements:
+    """Measure every signal of the source once and write the measurements to `path`; the clean signals to `clean`, if given.
+
+    `sigma_0` is one number, or a range to draw from for each sample. What happens to sample k depends on (seed, k) alone,
+    not on `workers`, `limit` or `shards`.
+    """
+    n = len(source) if limit is None else min(limit, len(source))
+    outputs = [Path(target) for target in (path, clean) if target is not None]
+    _refuse_early(source, corruption, sigma_0, outputs, workers, force)
+    header: dict[str, Any] = {
+        "source": source.fingerprint(),
+        "complex": source.is_complex,
+        "corruption": describe(corruption),
+        "sigma_0": {"given": sigma_0},
+        "seed": seed,
+    }
+    writer = Writer(
+        path,
+        n,
+        source.shape,
+        header,
+        basis=corruption.basis,
+        mask_shape=corruption.svals(1, source.shape, torch.Generator()).shape[1:],
+        unit=corruption.unit,
+        binary=corruption.is_binary,
+        coverage=corruption.coverage(source.shape).value if corruption.has_closed_form else None,
+        shards=shards,
+        force=force,
+    )
+    signals = Writer(clean, n, source.shape, header, shards=shards, force=force) if clean is not None else None
+    with contextlib.ExitStack() as stack:
+        stack.enter_context(writer)
+        if signals is not None:
+            stack.enter_context(signals)
+        advance = stack.enter_context(bar("measuring", n, progress))
+        for x, measurement, sigmas, groups, scales in _batches(source, corruption, sigma_0, seed, n, workers):
+            writer.append(measurement, groups, scales, sigmas)
+            if signals is not None:
+                signals.append(x, groups, scales)
+            advance(len(groups))
+    return open_measurements(path, corruption.basis)
+
+
+def _refuse_early(
+    source: Source,
+    corruption: Corruption,
+    sigma_0: float | tuple[float, float],
+    outputs: list[Path],
+    workers: int,
+    force: bool,
+) -> None:
+    """Everything that can be known to be wrong before any work is done."""
+    if workers < 1:
+        raise ValueError(f"workers must be at least 1, but is {workers}.")
+    corruption.check_shape(source.shape)
+    corruption.draw_sigma(1, sigma_0, torch.Generator())
+    if len({output.resolve() for output in outputs}) < len(outputs):
+        raise ValueError(f"Measurements and clean signals must go to two files, but both are to be {outputs[0]}.")
+    for inner, outer in itertools.permutations(outputs, 2):
+        if outer.resolve() in inner.resolve().parents:
+            raise ValueError(f"{inner} lies inside of {outer}, which is to be written too: choose another name.")
+    refuse_inputs(outputs, source.reads())
+    for output in outputs:
+        refuse_existing(output, force)
+
+
+def describe(corruption: Corruption) -> dict[str, Any]:
+    """Name and options, enough to make it again."""
+    names = {family: name for name, family in FAMILIES.items()}
+    options = {field.name: _plain(getattr(corruption, field.name)) for field in dataclasses.fields(corruption)}  # type: ignore[arg-type]
+    return {"name": names.get(type(corruption), type(corruption).__name__), **options}
+
+
+def _plain(value: Any) -> Any:
+    """As JSON has it; of arrays in corruptions of one's own, what they are."""
+    if hasattr(value, "shape") and hasattr(value, "dtype"):
+        return f"{value.dtype} of shape {tuple(value.shape)}"
+    return value
+
+
+def _batches(
+    source: Source, corruption: Corruption, sigma_0: float | tuple[float, float], seed: int, n: int, workers: int
+) -> Iterator[Batch]:
+    jobs = [(source, corruption, sigma_0, seed, range(start, min(n, start + CHUNK))) for start in range(0, n, CHUNK)]
+    if workers <= 1:
+        yield from map(_measure, jobs)
+        return
+    spawn = multiprocessing.get_context("spawn")  # forking a process that has used OpenMP can hang
+    with ProcessPoolExecutor(workers, mp_context=spawn, initializer=torch.set_num_threads, initargs=(1,)) as pool:
+        ahead = 2 * workers  # so that memory does not grow with n
+        pending = [pool.submit(_measure, job) for job in jobs[:ahead]]
+        for k in range(len(jobs)):
+            yield pending.pop(0).result()
+            if k + ahead < len(jobs):
+                pending.append(pool.submit(_measure, jobs[k + ahead]))
+
+
+def _measure(job: tuple[Source, Corruption, float | tuple[float, float], int, Sequence[int]]) -> Batch:
+    source, corruption, sigma_0, seed, indices = job
+    samples = [source[index] for index in indices]
+    x = torch.stack([torch.from_numpy(sample.x) for sample in samples])
+    generator = generators(seed, indices=indices)
+    sigmas = corruption.draw_sigma(len(x), sigma_0, generator)
+    measurement = corruption.apply(x, sigmas, generator)
+    return x, measurement, sigmas, [sample.group for sample in samples], [sample.scale for sample in samples]

@@ -1,0 +1,106 @@
+"""`dicom`: slices of DICOM series, all that a folder holds; needs pydicom."""
+
+import functools
+import os
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, ClassVar
+
+import numpy as np
+
+from gsure.data.source import DAMAGED, existing, optional
+from gsure.data.volume import Slices, Volume
+
+HEADER = [
+    "SeriesInstanceUID",
+    "InstanceNumber",
+    "ImagePositionPatient",
+    "ImageOrientationPatient",
+    "Rows",
+    "Columns",
+    "NumberOfFrames",
+    "SamplesPerPixel",
+]
+NOT_DICOM = tuple(kind for kind in DAMAGED if kind is not OSError)
+"""A file that may not be read is an error; one that is something else is left out."""
+
+
+@dataclass(frozen=True)
+class Dicom(Slices):
+    """Axes are (columns, rows from the bottom, slices). Slices are sorted by position, then by instance number.
+
+    Values are those of the modality (rescale slope and intercept applied), so CT needs `window`. Along axis 2 one file is
+    read a sample; along the others the last volume is kept in memory. The group is the series.
+    """
+
+    kind: ClassVar[str] = "dicom"
+
+    def _headers(self) -> tuple[Volume, ...]:
+        path = existing(self.path)
+        files = [path] if path.is_file() else sorted(p for p in path.rglob("*") if p.is_file())
+        series: dict[str, list[tuple[float, int, str, tuple[int, int]]]] = {}
+        for file in files:
+            header = _header(file)
+            if header is not None:
+                key = (_position(header), int(header.get("InstanceNumber") or 0), str(file))
+                series.setdefault(str(header.SeriesInstanceUID), []).append((*key, (header.Columns, header.Rows)))
+        if not series:
+            raise ValueError(f"{path} holds no DICOM image ({len(files)} files were looked at).")
+        for uid, planes in series.items():
+            if len({shape for *_, shape in planes}) > 1:
+                raise ValueError(f"The series {uid} in {path} has slices of different sizes: move the odd ones away.")
+        return tuple(
+            Volume(uid, tuple(file for _, _, file, _ in sorted(planes)), (*planes[0][3], len(planes)))
+            for uid, planes in sorted(series.items())
+        )
+
+    def _plane(self, volume: Volume, at: int, further: tuple[int, ...]) -> np.ndarray:
+        if self.axis == 2:
+            return _values(volume.files[at])
+        return np.rot90(np.take(_stacked(volume.files, os.getpid()), at, self.axis))
+
+
+def _header(file: Path) -> Any:
+    """The few tags that matter, or None for a file that is not a DICOM image."""
+    pydicom = optional("pydicom")
+    try:
+        header = pydicom.dcmread(file, stop_before_pixels=True, specific_tags=HEADER)
+        tags = {name: header.get(name) for name in HEADER}  # decodes them
+    except (*NOT_DICOM, pydicom.errors.InvalidDicomError, pydicom.errors.BytesLengthException) as error:
+        if file.suffix.lower() in (".dcm", ".ima"):
+            raise ValueError(f"{file} is not a DICOM file that can be read: {error}") from error
+        return None
+    if any(tags[name] is None for name in ("Rows", "Columns", "SeriesInstanceUID")):
+        return None
+    if int(header.get("NumberOfFrames") or 1) > 1 or int(header.get("SamplesPerPixel") or 1) > 1:
+        raise ValueError(f"{file} holds several frames or colours, which are not read: convert it to NIfTI (dcm2niix).")
+    return header
+
+
+def _position(header: Any) -> float:
+    """Along the normal of the slice, in millimetres; 0 where the file does not say."""
+    place, turn = header.get("ImagePositionPatient"), header.get("ImageOrientationPatient")
+    if not place or not turn:
+        return 0.0
+    return float(np.dot(np.cross(turn[:3], turn[3:]), place))
+
+
+def _values(file: str) -> np.ndarray:
+    pydicom = optional("pydicom")
+    try:
+        dataset = pydicom.dcmread(file)
+        raw = dataset.pixel_array.astype(np.float32)
+    except (pydicom.errors.InvalidDicomError, AttributeError, RuntimeError, ValueError, OSError, EOFError) as error:
+        raise ValueError(
+            f"The pixels of {file} cannot be decoded: {error} If they are compressed, unpack them (gdcmconv --raw)."
+        ) from error
+    values = raw * float(dataset.get("RescaleSlope", 1)) + float(dataset.get("RescaleIntercept", 0))
+    if dataset.get("PhotometricInterpretation") == "MONOCHROME1":
+        raise ValueError(f"{file} is stored with white as 0 (MONOCHROME1), which is not read: invert it first.")
+    return values
+
+
+@functools.lru_cache(maxsize=1)
+def _stacked(files: tuple[str, ...], process: int) -> np.ndarray:
+    """A whole series as (columns, rows from the bottom, slices), so that the turn of a slice along axis 2 gives it back."""
+    return np.stack([np.rot90(_values(file), -1) for file in files], 2)

@@ -1,0 +1,92 @@
+"""Files in a folder or in a zip, by name, and pictures read from their bytes."""
+
+import io
+import os
+import zipfile
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from gsure.data.source import DAMAGED, existing, kept
+
+if TYPE_CHECKING:
+    from PIL.Image import Image
+
+NOT_PIXELS = {"BUFR", "EPS", "GRIB", "HDF5", "MPEG", "PDF", "WMF"}
+"""What Pillow recognises but cannot decode by itself."""
+
+
+def entries(path: str | Path) -> list[tuple[str, int]]:
+    """Name and size of every file in a folder or zip, sorted; hidden ones and what macOS adds are left out."""
+    path = existing(path)
+    if path.is_dir():
+        found = [
+            (os.path.relpath(os.path.join(folder, name), path).replace(os.sep, "/"), folder, name)
+            for folder, _, names in os.walk(path)
+            for name in names
+        ]
+        listed = [
+            (name, os.path.getsize(os.path.join(folder, file))) for name, folder, file in found if _is_shown(name)
+        ]
+    else:
+        try:
+            with zipfile.ZipFile(path) as archive:
+                listed = [(info.filename, info.file_size) for info in archive.infolist() if not info.is_dir()]
+        except zipfile.BadZipFile as error:
+            raise ValueError(
+                f"{path} is neither a folder nor a whole zip file of pictures ({error}): give the folder that they are in."
+            ) from error
+    return sorted((name, size) for name, size in listed if _is_shown(name))
+
+
+def _is_shown(name: str) -> bool:
+    return not any(part.startswith(".") or part == "__MACOSX" for part in name.split("/"))
+
+
+def content(path: str, name: str) -> bytes:
+    """The bytes of one file of the folder or zip."""
+    if os.path.isdir(path):
+        return Path(path, name).read_bytes()
+    return kept(zipfile.ZipFile, path).read(name)
+
+
+def is_picture(name: str) -> bool:
+    """Whether the ending is one that Pillow can open."""
+    from PIL import Image
+
+    format = Image.registered_extensions().get(os.path.splitext(name)[1].lower())
+    return format in Image.OPEN and format not in NOT_PIXELS
+
+
+def picture(path: str, name: str) -> "tuple[Image, float]":
+    """One picture, upright, in mode L or RGB (F for 16 bits), and the value that is white. What is transparent is black."""
+    from PIL import Image, ImageOps
+
+    try:
+        with Image.open(io.BytesIO(content(path, name))) as opened:
+            image = ImageOps.exif_transpose(opened)
+            image.load()
+    except (*DAMAGED, SyntaxError, Image.DecompressionBombError) as error:
+        raise ValueError(f"{name} in {path} cannot be read as a picture: {error}.") from error
+    if image.mode.startswith("I"):
+        return Image.fromarray(np.asarray(image, np.float32)), 65535.0
+    if image.mode == "F":
+        raise ValueError(f"{name} in {path} holds floating-point values, whose white is unknown: save it as an array.")
+    if image.mode in ("1", "L"):
+        return image.convert("L"), 255.0
+    if image.has_transparency_data:
+        above = image.convert("RGBA")
+        image = Image.alpha_composite(Image.new("RGBA", above.size, (0, 0, 0, 255)), above)
+    return image.convert("RGB"), 255.0
+
+
+def pixels(image: "Image", white: float, gray: bool) -> np.ndarray:
+    """Channels first, 0..white as -1..1; gray is the mean of the channels, as in the paper, not luminance."""
+    values = np.asarray(image, np.float32)
+    values = values[None] if values.ndim == 2 else np.moveaxis(values, -1, 0)
+    if gray:
+        values = values.mean(0, keepdims=True)
+    elif len(values) == 1:
+        values = values.repeat(3, 0)
+    return np.ascontiguousarray(values * np.float32(2 / white) - 1)

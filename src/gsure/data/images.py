@@ -1,0 +1,100 @@
+"""`images`: a folder (with all its folders) or a zip of pictures in any format that Pillow reads."""
+
+from dataclasses import dataclass, field
+from pathlib import Path, PurePosixPath
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
+
+from gsure.data.image_files import entries, is_picture, picture, pixels
+from gsure.data.source import Sample, Source, check_size, existing, summary
+
+if TYPE_CHECKING:
+    from PIL.Image import Image
+
+
+@dataclass(frozen=True)
+class Images(Source):
+    """Black..white becomes -1..1. `crop` cuts a square of that many pixels from the centre; `size` then resizes
+    (antialiased bilinear), after cutting the largest central square if `crop` is not given. `gray` takes the mean of the
+    channels; if not said, the first picture decides. `skip_bad` decodes every picture at the start and leaves out those
+    that cannot be read; otherwise the first such picture is an error.
+    """
+
+    kind: ClassVar[str] = "images"
+    path: str | Path
+    size: int | None = None
+    crop: int | None = None
+    gray: bool | None = None
+    group: Literal["file", "folder"] = "file"
+    skip_bad: bool = False
+    is_complex: bool = field(default=False, init=False, repr=False, compare=False)
+    shape: tuple[int, int, int] = field(init=False, repr=False, compare=False)
+    files: tuple[str, ...] = field(init=False, repr=False, compare=False)
+    skipped: tuple[str, ...] = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        check_size(self.size)
+        check_size(self.crop)
+        if self.group not in ("file", "folder"):
+            raise ValueError(f"group must be file or folder, but is {self.group!r}.")
+        path = str(existing(self.path))
+        names = [name for name, _ in entries(path) if is_picture(name)]
+        bad = {name for name in names if not _is_readable(path, name)} if self.skip_bad else set()
+        good = tuple(name for name in names if name not in bad)
+        if not good:
+            raise ValueError(f"{path} holds no picture that can be read ({len(bad)} of {len(names)} are broken).")
+        self._set(path=path, files=good, skipped=tuple(sorted(bad)))
+        first, _ = self._cut(good[0])
+        is_gray = first.mode != "RGB" if self.gray is None else self.gray
+        self._set(shape=(1 if is_gray else 3, first.height, first.width))
+
+    def __len__(self) -> int:
+        return len(self.files)
+
+    def _cut(self, name: str) -> "tuple[Image, float]":
+        """The picture, cropped and resized."""
+        from PIL.Image import Resampling
+
+        try:
+            image, white = picture(str(self.path), name)
+        except ValueError as error:
+            raise ValueError(f"{error} Repair or remove it, or leave such files out with skip_bad.") from error
+        side = self.crop or (min(image.size) if self.size else None)
+        if side:
+            if side > min(image.size):
+                raise ValueError(f"{name} in {self.path} is {_size(image)}, smaller than the crop of {side}.")
+            left, top = (image.width - side) // 2, (image.height - side) // 2
+            image = image.crop((left, top, left + side, top + side))
+        if self.size:
+            image = image.resize((self.size, self.size), Resampling.BILINEAR)
+        return image, white
+
+    def _read(self, index: int) -> Sample:
+        name = self.files[index]
+        image, white = self._cut(name)
+        if (image.height, image.width) != self.shape[1:]:
+            raise ValueError(
+                f"{name} in {self.path} is {_size(image)}, but {self.files[0]} is {self.shape[1]}x{self.shape[2]}: give size "
+                "or crop to make them equal."
+            )
+        if self.gray is None and self.shape[0] == 1 and image.mode == "RGB":
+            raise ValueError(
+                f"{name} in {self.path} has colours, but {self.files[0]} has none: say gray true or false."
+            )
+        group = name if self.group == "file" else str(PurePosixPath(name).parent)
+        return Sample(pixels(image, white, gray=self.shape[0] == 1), group, 1.0)
+
+    def _content(self) -> dict[str, Any]:
+        known = dict(entries(str(self.path)))
+        return {"skipped": len(self.skipped), **summary((name, known[name]) for name in self.files)}
+
+
+def _is_readable(path: str, name: str) -> bool:
+    try:
+        picture(path, name)
+    except ValueError:
+        return False
+    return True
+
+
+def _size(image: "Image") -> str:
+    return f"{image.height}x{image.width}"

@@ -1,0 +1,134 @@
+"""What is in a file: shapes, basis, coverage, noise, provenance, and a picture of it."""
+
+from pathlib import Path
+from typing import Any
+
+from gsure.data.measurements import Measurements, Signals, holds, open_clean, open_measurements
+from gsure.files import refuse_existing
+from gsure.measurement import Measurement
+from gsure.plotting import as_picture, coloured
+
+
+def inspect_file(
+    path: str | Path, figure: str | Path | None = None, clean: str | Path | None = None, force: bool = False
+) -> dict[str, Any]:
+    """A summary that can be printed or turned to JSON; with `figure`, a PNG of the first samples, beside `clean` if given."""
+    path = Path(path)
+    if figure is None and clean is not None:
+        raise ValueError(f"{clean} is to be shown beside the measurements: say where, by --figure.")
+    if figure is not None:
+        refuse_existing(Path(figure), force)
+    if holds(path) == "signals":
+        if figure is not None:
+            raise ValueError(
+                f"{path} holds clean signals: make the figure of its measurement file, with --clean {path}."
+            )
+        return _common(Signals(path))
+    data = open_measurements(path)
+    if figure is not None:
+        draw(data, Path(figure), None if clean is None else open_clean(clean, data))
+    return _summary(data)
+
+
+def _common(data: Measurements | Signals) -> dict[str, Any]:
+    groups = len(set(data.groups()))
+    scales = data.scales()
+    return {
+        "file": str(data.path),
+        "holds": data.holds,
+        "samples": len(data),
+        "groups": groups,
+        "shape": list(data.shape),
+        "complex": data.header["complex"],
+        "scale": float(scales[0]) if (scales == scales[0]).all() else [float(scales.min()), float(scales.max())],
+        "bytes": sum(f.stat().st_size for f in (data.path.glob("*.h5") if data.path.is_dir() else [data.path])),
+        "source": data.header["source"],
+        "corruption": data.header["corruption"],
+        "seed": data.header["seed"],
+        "gsure": data.header["gsure"],
+    }
+
+
+def _advice(data: Measurements, some: Measurement) -> str:
+    """Whether the signals are of the size that noise schedules are made for; from an unbiased estimate of their power."""
+    power = ((some.ybar.double() ** 2 - (some.mask * some.std).double() ** 2) / data.coverage).flatten(1).mean(1)
+    mean, error = float(power.mean()), float(power.std(correction=0)) / len(power) ** 0.5
+    if mean <= 3 * error:
+        return "yes" if len(power) < 2 else "yes, but noise hides how large the signals are, which should be about 1"
+    rms = mean**0.5
+    if 0.1 <= rms <= 10:
+        return "yes"
+    return f"badly: signals have root mean square {rms:.2g}, where schedules expect about 1; divide them by {rms:.2g} first"
+
+
+def _summary(data: Measurements) -> dict[str, Any]:
+    some = data[: min(len(data), 512)]
+    kept = some.mask.expand_as(some.ybar).flatten(1).mean(1)
+    coverage = data.coverage
+    never = int((coverage == 0).sum())
+    sigma_0 = data.header["sigma_0"]
+    return _common(data) | {
+        "basis": str(data.basis),
+        "mask shape": list(data.mask_shape),
+        "unit": list(data.unit),
+        "kept": {
+            "mean": float(kept.mean()),
+            "least": float(kept.min()),
+            "most": float(kept.max()),
+            "of first": len(some),
+        },
+        "coverage": {
+            "least": float(coverage.min()),
+            "most": float(coverage.max()),
+            "from": data.header["coverage"],
+            "never covered": never,
+        },
+        "sigma_0": sigma_0,
+        "largest std": data.max_std,
+        "can train": f"no: {never} of {coverage.numel()} entries are never measured" if never else _advice(data, some),
+    }
+
+
+def _short(value: Any) -> str:
+    return f"{value:g}" if isinstance(value, float) else str(value)
+
+
+def draw(data: Measurements, path: Path, clean: Signals | None = None, columns: int = 6) -> None:
+    """The first samples: clean if available, as measured (pseudo-inverse, zero-filled), their masks; and the coverage."""
+    from matplotlib.figure import Figure  # a figure of its own: the caller's backend and pyplot state stay as they are
+
+    columns = min(columns, len(data))
+    measurement = data[:columns]
+    is_complex = data.header["complex"]
+    rows = {} if clean is None else {"clean": [as_picture(x, is_complex) for x in clean[:columns]]}
+    rows["measured"] = [as_picture(x, is_complex) for x in data.basis.to_signal(measurement.ybar)]
+    if data.basis.is_signal:  # what is missing gets a colour of its own
+        whole = measurement.mask.expand_as(measurement.ybar).amax(1)
+        rows["measured"] = [coloured(x, kept) for x, kept in zip(rows["measured"], whole, strict=True)]
+    kept_std = measurement.std.expand_as(measurement.mask)[measurement.mask == 1]
+    if len(kept_std) and kept_std.max() > 1.5 * kept_std.min():
+        loud = (measurement.mask * measurement.std).expand(-1, -1, *data.shape[1:])
+        rows["noise std"] = [s[0] / loud.max() for s in loud]
+    rows["mask"] = [m.expand(-1, *data.shape[1:])[: min(3, len(m))].mean(0) for m in measurement.mask]
+
+    width = 1.5
+    figure = Figure(figsize=(width * (columns + 1.6) + 0.6, width * len(rows) + 0.7), layout="constrained")
+    grid = figure.add_gridspec(len(rows), columns + 1, width_ratios=[1] * columns + [1.5])
+    for r, (name, pictures) in enumerate(rows.items()):
+        for c, picture in enumerate(pictures):
+            axes = figure.add_subplot(grid[r, c])
+            axes.imshow(picture.numpy(), cmap="gray", vmin=0, vmax=1, interpolation="nearest")
+            axes.set(xticks=[], yticks=[])
+            if c == 0:
+                axes.set_ylabel(name)
+    axes = figure.add_subplot(grid[:, -1])
+    coverage = data.coverage.expand(1, -1, *data.shape[1:])[0].mean(0)
+    image = axes.imshow(coverage.numpy(), cmap="viridis", vmin=0, vmax=1, interpolation="nearest")
+    axes.set(xticks=[], yticks=[], title="coverage E[P]")
+    figure.colorbar(image, ax=axes, shrink=0.6)
+    corruption = data.header["corruption"]
+    options = ", ".join(f"{key}={_short(value)}" for key, value in corruption.items() if key != "name")
+    name = f"{corruption['name']}({options})" if options else corruption["name"]
+    figure.suptitle(f"{data.path.name}: {len(data):,} × {name}, std up to {data.max_std:.3g}", fontsize=10)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    figure.savefig(path, dpi=150)

@@ -1,0 +1,240 @@
+"""Reading the measurement file, and the file of clean signals beside it."""
+
+import math
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+import numpy as np
+import torch
+from jaxtyping import Float
+from torch import Tensor
+from torch.utils.data import Dataset
+
+from gsure.basis import Basis, Cosine, Dense, Fourier, Hadamard, Hartley, Identity
+from gsure.data.file import Holds, Shard, marked
+from gsure.files import open_hdf5
+from gsure.measurement import Measurement
+from gsure.random import generators
+
+Index = int | slice | Sequence[int] | np.ndarray | Tensor
+BASES = {basis.__name__: basis for basis in (Identity, Fourier, Hartley, Cosine, Hadamard)}
+
+
+class _Stored(Dataset):
+    """Samples of one file or of a folder of shards, addressed as one sequence."""
+
+    holds: Holds
+
+    def __init__(self, path: str | Path) -> None:
+        self.path = Path(path)
+        self._shards = [Shard(file, self.holds) for file in shard_files(self.path)]
+        first = self._shards[0]
+        self.header, self.shape = first.header, first.shape
+        for shard in self._shards[1:]:
+            for what in ("shape", "basis", "mask_shape", "unit", "complex"):
+                mine, theirs = (s.shape if what == "shape" else s.header.get(what) for s in (first, shard))
+                if mine != theirs:
+                    raise ValueError(
+                        f"{first.path} has {what} {mine}, but {shard.path} {theirs}: they are not one set."
+                    )
+            if first.rows.keys() != shard.rows.keys():
+                raise ValueError(
+                    f"Only one of {first.path} and {shard.path} has singular values: they are not one set."
+                )
+        self._ends = np.cumsum([shard.n for shard in self._shards])
+        self.indices = np.arange(self._ends[-1])
+        """Which samples of the file these are: all, or one side of a split."""
+
+    def __len__(self) -> int:
+        return len(self.indices)
+
+    def _positions(self, index: Index) -> np.ndarray:
+        if isinstance(index, int | np.integer):
+            return self.indices[[range(len(self))[int(index)]]]
+        return self.indices[np.asarray(index) if not isinstance(index, slice) else index]
+
+    def _read(self, name: str, positions: np.ndarray) -> np.ndarray:
+        owners = np.searchsorted(self._ends, positions, side="right")
+        parts = None
+        for owner in np.unique(owners):
+            shard, where = self._shards[owner], owners == owner
+            local = positions[where] - (self._ends[owner] - shard.n)
+            if name in shard.rows:
+                rows = shard.rows[name].read(local)
+            else:
+                small = shard.small[name]
+                rows = small[local] if len(small) == shard.n else np.repeat(small, len(local), axis=0)
+            if parts is None:
+                parts = np.empty((len(positions), *rows.shape[1:]), rows.dtype)
+            parts[where] = rows
+        if parts is None:
+            raise IndexError("No samples were asked for.")
+        if parts.dtype.kind == "f" and not np.isfinite(parts).all():
+            raise ValueError(f"{self.path} is damaged: {name} has values that are NaN or infinite. Make it again.")
+        return parts
+
+    def groups(self) -> list[str]:
+        """The volume, subject or file that each sample comes from."""
+        names: list[str] = []
+        for shard, end in zip(self._shards, self._ends, strict=True):
+            names += shard.groups or [str(index) for index in range(end - shard.n, end)]
+        return [names[index] for index in self.indices]
+
+    def scales(self) -> np.ndarray:
+        """What each raw signal was divided by."""
+        return self._read("scale", self.indices)
+
+
+class Measurements(_Stored):
+    """A measurement file as a sequence and a torch `Dataset`: `data[3:5]` is a `Measurement` of two samples.
+
+    For a `DataLoader`, `collate_fn=gsure.Measurement.cat`; simpler and faster is `batches`.
+    """
+
+    holds = "measurements"
+
+    def __init__(self, path: str | Path, basis: Basis | None = None) -> None:
+        super().__init__(path)
+        self._refuse_other_V(basis)
+        self.basis = basis or self._basis()
+        self.mask_shape = tuple(self.header["mask_shape"])
+        self.unit = tuple(self.header["unit"])
+        self.max_std = max(float(shard.header["max_std"]) for shard in self._shards)
+
+    def _refuse_other_V(self, basis: Basis | None) -> None:
+        """A `Dense` basis is told by its V, in all shards and by whoever opens them."""
+        known = [shard.small["V"] for shard in self._shards if "V" in shard.small]
+        if isinstance(basis, Dense):
+            known.append(basis.V.double().cpu().numpy())
+        if any(V.shape != known[0].shape or not np.allclose(V, known[0], atol=1e-5) for V in known[1:]):
+            raise ValueError(
+                f"{self.path} was measured in another Dense basis: its V differs from the one that is given."
+            )
+
+    def _basis(self) -> Basis:
+        name = self.header["basis"]
+        if name == "Dense" and "V" in self._shards[0].small:
+            return Dense(torch.from_numpy(self._shards[0].small["V"]))
+        if name not in BASES:
+            raise ValueError(
+                f"{self.path} was made in the basis {name!r}, which is not one of gsure's: pass open(path, basis=...)."
+            )
+        return BASES[name]()
+
+    @property
+    def coverage(self) -> Float[Tensor, "1 ..."]:
+        """E[P], as the corruption knows it in closed form, or else the mean of all masks of the file."""
+        weights = [shard.n / self._ends[-1] for shard in self._shards]
+        return torch.from_numpy(
+            sum(w * shard.small["coverage"] for w, shard in zip(weights, self._shards, strict=True))
+        )
+
+    def __getitem__(self, index: Index) -> Measurement:
+        positions = self._positions(index)
+        ybar = torch.from_numpy(self._read("ybar", positions))
+        bits = np.unpackbits(self._read("mask", positions), axis=1, count=math.prod(self.mask_shape))
+        mask = torch.from_numpy(bits).float().reshape(-1, *self.mask_shape)
+        std = torch.from_numpy(self._read("sigma_0", positions)).reshape(-1, *[1] * len(self.shape))
+        if "pinv" in self._shards[0].rows:
+            std = std * torch.from_numpy(self._read("pinv", positions))
+        return Measurement._trusted(ybar, mask, std)
+
+    def batches(
+        self, size: int, steps: int, generator: torch.Generator, start: int = 0, rank: int = 0, processes: int = 1
+    ) -> Iterator[Measurement]:
+        """Shuffled batches, those of the steps start..steps-1. The order depends on the seed that the generator was made
+        with, and not on what has been drawn from it since: `start=k` continues where step k was.
+
+        Process `rank` of several gets its share of each batch.
+        """
+        return (self[indices] for indices in self.order(size, steps, generator.initial_seed(), start, rank, processes))
+
+    def order(
+        self, size: int, steps: int, seed: int, start: int = 0, rank: int = 0, processes: int = 1
+    ) -> Iterator[np.ndarray]:
+        """The positions that `batches` reads: a fresh permutation for each pass, one pass following on the other."""
+        if start < 0 or not 0 <= rank < processes <= size:
+            raise ValueError(
+                f"Batches need start >= 0 and 0 <= rank < processes <= size, but size {size}, start {start}, rank {rank} "
+                f"and {processes} processes were given."
+            )
+        permutations: dict[int, np.ndarray] = {}
+
+        def at(positions: np.ndarray) -> np.ndarray:
+            epochs, within = np.divmod(positions, len(self))
+            for epoch in np.unique(epochs):
+                if epoch not in permutations:
+                    (fresh,) = generators(seed, indices=[int(epoch)])
+                    permutations[int(epoch)] = torch.randperm(len(self), generator=fresh).numpy()
+            for old in [epoch for epoch in permutations if epoch < epochs.min()]:
+                del permutations[old]
+            return np.array([permutations[int(epoch)][i] for epoch, i in zip(epochs, within, strict=True)])
+
+        for step in range(start, steps):
+            yield at(np.arange(step * size, (step + 1) * size))[rank::processes]
+
+    def split(self, held_out: float, seed: int = 0) -> tuple["Measurements", "Measurements"]:
+        """The measurements to train on and those held out; a group is never on both sides."""
+        if not 0 < held_out < 1:
+            raise ValueError(f"held_out is a share between 0 and 1, but is {held_out}.")
+        groups = np.array(self.groups())
+        names = np.unique(groups)
+        if len(names) < 2:
+            raise ValueError(
+                f"All {len(self)} samples of {self.path} are of one group, {str(names[0])!r}: it cannot be split by group; "
+                "--held-out 0 trains on all."
+            )
+        shuffled = names[torch.randperm(len(names), generator=torch.Generator().manual_seed(seed)).numpy()]
+        chosen = np.isin(groups, shuffled[: min(len(names) - 1, max(1, round(held_out * len(names))))])
+        return self.subset(~chosen), self.subset(chosen)
+
+    def subset(self, chosen: np.ndarray) -> "Measurements":
+        """Those at these positions, or where this is true."""
+        part = object.__new__(Measurements)
+        part.__dict__ = {**self.__dict__, "indices": self.indices[chosen]}
+        return part
+
+    def __repr__(self) -> str:
+        return (
+            f"Measurements({len(self)} of shape {self.shape}, {self.basis}, std up to {self.max_std:.3g}, {self.path})"
+        )
+
+
+class Signals(_Stored):
+    """A file of clean signals, aligned by index with a measurement file: for oracles and evaluation only."""
+
+    holds = "signals"
+
+    def __getitem__(self, index: Index) -> Float[Tensor, "b *n"]:
+        return torch.from_numpy(self._read("x", self._positions(index)))
+
+
+def open_clean(path: str | Path, data: Measurements) -> Signals:
+    """The clean signals behind measurements, if they can be those."""
+    clean = Signals(path)
+    made = [{key: file.header[key] for key in ("source", "corruption", "seed")} for file in (clean, data)]
+    if len(clean) != data._ends[-1] or clean.shape != data.shape or made[0] != made[1]:
+        raise ValueError(
+            f"{path} holds {len(clean)} signals of shape {clean.shape}, {data.path} {data._ends[-1]} measurements of shape "
+            f"{data.shape}: they are not of one run of gsure corrupt."
+        )
+    return clean
+
+
+def open_measurements(path: str | Path, basis: Basis | None = None) -> Measurements:
+    """The measurements of a file or of a folder of shards; give the basis if it is one of your own."""
+    return Measurements(path, basis)
+
+
+def holds(path: str | Path) -> Holds:
+    """Whether a file (or a folder's first shard) holds measurements or clean signals."""
+    first = shard_files(Path(path))[0]
+    with open_hdf5(first) as file:
+        return marked(file, first)
+
+
+def shard_files(path: Path) -> list[Path]:
+    files = sorted(path.glob("*.h5")) if path.is_dir() else [path]
+    if not files:
+        raise ValueError(f"The folder {path} has no shards (*.h5) in it.")
+    return files

@@ -1,0 +1,58 @@
+"""`nifti`: slices of NIfTI volumes (.nii, .nii.gz), one file or a folder of them; needs nibabel."""
+
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import numpy as np
+
+from gsure.data.source import DAMAGED, files_in, kept, name_in, optional
+from gsure.data.volume import Slices, Volume
+
+
+@dataclass(frozen=True)
+class Nifti(Slices):
+    """Axes as stored; a slice is turned by 90 degrees, so that the second of its axes points up, as viewers show it.
+
+    A plain file is read slice by slice; of compressed ones, which cannot be read in part, the last few are kept in memory.
+    Complex files need `complex`. The group is the file.
+    """
+
+    kind: ClassVar[str] = "nifti"
+
+    def _headers(self) -> tuple[Volume, ...]:
+        return tuple(self._header(file) for file in files_in(self.path, ".nii", ".nii.gz"))
+
+    def _header(self, file: str) -> Volume:
+        image = _loaded(file)
+        shape = tuple(int(n) for n in image.shape)
+        if len(shape) < 3 or 0 in shape:
+            raise ValueError(f"{file} has shape {shape}, but slices are taken from volumes of at least 3 dimensions.")
+        dtype = image.get_data_dtype()
+        if dtype.kind not in "uifc" or (dtype.kind == "c" and not self.complex):
+            raise ValueError(f"{file} holds {dtype}, not real numbers: complex ones need the option complex.")
+        return Volume(name_in(self.path, file, ".gz", ".nii"), (file,), shape)
+
+    def _plane(self, volume: Volume, at: int, further: tuple[int, ...]) -> np.ndarray:
+        where: list[Any] = [slice(None)] * 3
+        where[self.axis] = at
+        try:
+            plane = np.asarray(kept(_voxels, volume.files[0])[(*where, *further)])
+        except DAMAGED as error:
+            raise ValueError(f"{volume.files[0]} cannot be read, it may be cut short: {error}.") from error
+        return np.rot90(plane)
+
+
+def _loaded(file: str) -> Any:
+    nibabel = optional("nibabel")
+    try:
+        return nibabel.load(file)
+    except (*DAMAGED, nibabel.filebasedimages.ImageFileError, nibabel.spatialimages.HeaderDataError) as error:
+        raise ValueError(f"{file} is not a NIfTI file that can be read: {error}.") from error
+
+
+def _voxels(file: str) -> Any:
+    """Something to index: the file itself, or all values of a compressed one."""
+    proxy = _loaded(file).dataobj
+    if not file.endswith(".gz"):
+        return proxy
+    return np.asanyarray(proxy, np.complex64 if proxy.dtype.kind == "c" else np.float32)

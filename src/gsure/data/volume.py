@@ -1,0 +1,151 @@
+"""What slices of medical volumes have in common, whatever the format: which ones, how large, and how they are scaled."""
+
+import bisect
+import functools
+import itertools
+import math
+import os
+from abc import abstractmethod
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from gsure.data.source import Sample, Source, check_size, in_pairs, refuse_nonfinite, resized, sizes, summary
+
+
+class Volume(NamedTuple):
+    """One volume, known by its header."""
+
+    group: str
+    files: tuple[str, ...]
+    shape: tuple[int, ...]
+    """Three dimensions, and further ones (time, echoes), whose volumes count as more slices."""
+
+
+@dataclass(frozen=True)
+class Slices(Source):
+    """Slices along `axis`, from the first to the last of `slices`, both included (all, if not given).
+
+    Real slices: 0..the largest value of the volume becomes -1..1, so background is -1; where values may be negative (CT),
+    `window` gives the two values that become -1 and 1, beyond which is cut. With `complex`, for MRI: the magnitude divided by
+    the volume's largest, zero imaginary part. `size` pads a slice with background to a square and resizes it (antialiased
+    bilinear), taking voxels to be square.
+    """
+
+    path: str | Path
+    axis: int = 2
+    slices: tuple[int, int] | None = None
+    size: int | None = None
+    complex: bool = False
+    window: tuple[float, float] | None = None
+    is_complex: bool = field(init=False, repr=False, compare=False)
+    shape: tuple[int, int, int] = field(init=False, repr=False, compare=False)
+    volumes: tuple[Volume, ...] = field(init=False, repr=False, compare=False)
+    ends: tuple[int, ...] = field(init=False, repr=False, compare=False)
+    """How many samples there are up to and including each volume."""
+
+    @abstractmethod
+    def _headers(self) -> tuple[Volume, ...]:
+        """Every volume, in order."""
+
+    @abstractmethod
+    def _plane(self, volume: Volume, at: int, further: tuple[int, ...]) -> np.ndarray:
+        """Slice `at` along the axis, as stored (no scaling of ours), turned as viewers show it."""
+
+    def __post_init__(self) -> None:
+        check_size(self.size)
+        if self.axis not in (0, 1, 2):
+            raise ValueError(f"axis must be 0, 1 or 2, but is {self.axis}.")
+        if self.slices is not None and not 0 <= self.slices[0] <= self.slices[1]:
+            raise ValueError(f"slices must be a first and a last, counted from 0, but are {self.slices}.")
+        if self.window is not None and (self.complex or not self.window[0] < self.window[1]):
+            raise ValueError(f"window must be a low and a high value, for real slices only, but is {self.window}.")
+        volumes = self._headers()
+        shape = self._plane_shape(volumes[0])
+        different = [volume for volume in volumes if self._plane_shape(volume) != shape]
+        if different and self.size is None:
+            raise ValueError(
+                f"Slices of {different[0].group} are {self._plane_shape(different[0])}, those of {volumes[0].group} {shape}: "
+                "give size to make them equal."
+            )
+        height, width = (self.size, self.size) if self.size else shape
+        self._set(
+            is_complex=self.complex,
+            shape=(2 if self.complex else 1, height, width),
+            volumes=volumes,
+            ends=tuple(
+                itertools.accumulate(math.prod(volume.shape[3:]) * self._per_volume(volume) for volume in volumes)
+            ),
+        )
+
+    def _plane_shape(self, volume: Volume) -> tuple[int, int]:
+        """After the turn: what was second is now up."""
+        across, up = (length for axis, length in enumerate(volume.shape[:3]) if axis != self.axis)
+        return up, across
+
+    def _per_volume(self, volume: Volume) -> int:
+        length = volume.shape[self.axis]
+        first, last = self.slices or (0, length - 1)
+        if first >= length:
+            raise ValueError(f"{volume.group} has {length} slices along axis {self.axis}, so none from {first} on.")
+        return min(length, last + 1) - first
+
+    def __len__(self) -> int:
+        return self.ends[-1]
+
+    def _read(self, index: int) -> Sample:
+        number = bisect.bisect_right(self.ends, index)
+        volume = self.volumes[number]
+        count, at = divmod(index - (self.ends[number - 1] if number else 0), self._per_volume(volume))
+        at += self.slices[0] if self.slices else 0
+        further = tuple(int(i) for i in np.unravel_index(count, volume.shape[3:])) if volume.shape[3:] else ()
+        low, high = self.window or (0.0, self._largest(volume))
+        plane = self._plane(volume, at, further)
+        refuse_nonfinite(plane, f"Slice {at} of {volume.group}")
+        part = (plane - low) / (high - low) if self.window is None else np.clip((plane - low) / (high - low), 0, 1)
+        if self.size:
+            part = _squared(part, self.size)
+        x = in_pairs(part) if self.complex else (2 * part[None] - 1).astype(np.float32)
+        return Sample(x, volume.group, float(high - low))
+
+    def _largest(self, volume: Volume) -> float:
+        """The largest magnitude of the volume; it must be read once for that, in each process."""
+        largest, smallest = _extremes(self, volume, tuple(os.stat(file).st_mtime_ns for file in volume.files))
+        if smallest < 0:
+            raise ValueError(
+                f"{volume.group} has values down to {smallest:g}: give window, the low and high value that become -1 and 1."
+            )
+        if largest == 0:
+            raise ValueError(f"{volume.group} is zero everywhere: remove it.")
+        return largest
+
+    def _content(self) -> dict[str, Any]:
+        return {
+            "volumes": len(self.volumes),
+            **summary(sizes(file for volume in self.volumes for file in volume.files)),
+        }
+
+
+@functools.lru_cache(maxsize=1024)
+def _extremes(source: Slices, volume: Volume, modified: tuple[int, ...]) -> tuple[float, float]:
+    largest, smallest = 0.0, 0.0
+    for further in np.ndindex(*volume.shape[3:]):
+        for at in range(volume.shape[source.axis]):
+            plane = source._plane(volume, at, further)
+            refuse_nonfinite(plane, f"Slice {at} of {volume.group}")
+            largest = max(largest, float(np.abs(plane).max()))
+            if plane.dtype.kind != "c":
+                smallest = min(smallest, float(plane.min()))
+    return largest, smallest
+
+
+def _squared(plane: np.ndarray, size: int) -> np.ndarray:
+    """Padded with zeros to a square, then resized."""
+    side = max(plane.shape)
+    before = [(side - length) // 2 for length in plane.shape]
+    padded = np.pad(plane, [(b, side - length - b) for b, length in zip(before, plane.shape, strict=True)])
+    if plane.dtype.kind == "c":
+        return resized(padded.real, size) + 1j * resized(padded.imag, size)
+    return resized(padded, size)

@@ -1,0 +1,234 @@
+"""Writing the measurement file: never half, never over another one unasked."""
+
+import contextlib
+import errno
+import json
+import math
+import os
+import shutil
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import h5py
+import numpy as np
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+import gsure
+from gsure.basis import Basis, Dense
+from gsure.data.file import FORMAT, VERSION, Holds
+from gsure.files import refuse_existing
+from gsure.measurement import Measurement
+
+
+class Writer:
+    """Writes n samples, in order, into one file or a folder of shards; under the final name once all are in, and not before.
+
+    `header` is what there is to say besides, as JSON: corruption, seed, source. With a basis the samples are measurements,
+    without one they are clean signals. Names of groups are left out if they are the numbers of the samples in the file, unless
+    it `has_groups`: as a piece of something larger, where numbers are others. Leaving by an exception removes all.
+    """
+
+    def __init__(
+        self,
+        path: str | Path,
+        n: int,
+        shape: Sequence[int],
+        header: Mapping[str, Any],
+        *,
+        basis: Basis | None = None,
+        mask_shape: Sequence[int] = (),
+        unit: Sequence[int] = (),
+        binary: bool = True,
+        coverage: Tensor | None = None,
+        shards: int = 1,
+        has_groups: bool = False,
+        force: bool = False,
+    ) -> None:
+        self.path, self.n, self.shape = Path(path), n, tuple(shape)
+        self.holds: Holds = "signals" if basis is None else "measurements"
+        self.basis, self.mask_shape, self.unit = basis, tuple(mask_shape), tuple(unit)
+        self.binary, self.known_coverage = binary, coverage
+        self.has_groups = has_groups
+        self.header, self.force = dict(header), force
+        if n < 1 or not 1 <= shards <= n:
+            raise ValueError(
+                f"{n} samples in {shards} shards were asked for: give a limit of at least 1, and no more shards than samples."
+            )
+        json.dumps(self.header)  # fails now, not when all is done
+        refuse_existing(self.path, force)
+        self.temporary = self.path.with_name(f".{self.path.name}.tmp")  # the next try replaces what a killed one left
+        self.sizes = [n // shards + (k < n % shards) for k in range(shards)]
+        self.written = 0
+        self._file: h5py.File | None = None
+
+    def __enter__(self) -> "Writer":
+        try:
+            self.path.parent.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise OSError(error.errno, f"{self.path} cannot be written there: {error.strerror}") from error
+        needed = self.n * (4 * math.prod(self.shape) + math.prod(self.mask_shape) * (1 if self.binary else 33) // 8)
+        free = shutil.disk_usage(self.path.parent).free
+        if needed > free:
+            raise OSError(
+                errno.ENOSPC, f"{self.path} needs {needed / 1e9:.1f} GB, but only {free / 1e9:.1f} GB are free there"
+            )
+        self._refuse_busy()
+        self._remove_temporary()
+        if len(self.sizes) > 1:
+            self.temporary.mkdir()
+        self._start_shard()  # now, for as long as a file is open no other process takes it for a killed one's
+        return self
+
+    def append(
+        self,
+        values: Measurement | Float[Tensor, "b *n"],
+        groups: Sequence[str],
+        scales: Sequence[float],
+        sigma_0: Float[Tensor, " b"] | None = None,
+    ) -> None:
+        """The next samples. `sigma_0` of each tells Σ† from std."""
+        done = 0
+        try:
+            while done < len(groups):
+                if self._file is None:
+                    raise ValueError(f"{self.path} was to hold {self.n} samples, and has them all.")
+                take = slice(done, min(len(groups), done + self._room()))
+                sigmas = None if sigma_0 is None else sigma_0[take]
+                self._append_to_shard(values[take], groups[take], scales[take], sigmas)
+                done = take.stop
+                if self._room() == 0:
+                    self._finish_shard()
+        except OSError as error:
+            message = (
+                f"{self.path} could not be written, and nothing is left behind: make room, and run it again ({error})"
+            )
+            raise OSError(error.errno or errno.EIO, message) from error
+
+    def _room(self) -> int:
+        return self._size - self._filled
+
+    def _start_shard(self) -> None:
+        number = len([s for s in np.cumsum(self.sizes) if s <= self.written])
+        self._size, self._filled = self.sizes[number], 0
+        single = len(self.sizes) == 1
+        self._file = h5py.File(self.temporary if single else self.temporary / f"shard-{number:05d}.h5", "w")
+        n = self._size
+        arrays: dict[str, tuple[tuple[int, ...], str]] = {}
+        if self.basis is None:
+            arrays["x"] = (self.shape, "<f4")
+        else:
+            arrays |= {"ybar": (self.shape, "<f4"), "mask": ((-(-math.prod(self.mask_shape) // 8),), "u1")}
+        if not self.binary:
+            arrays["pinv"] = (self.mask_shape, "<f4")
+        self._arrays = {name: self._file.create_dataset(name, (n, *row), kind) for name, (row, kind) in arrays.items()}
+        self._groups: list[str] = []
+        self._scales: list[float] = []
+        self._sigma_0: list[float] = []
+        self._kept = np.zeros(self.mask_shape)
+        self._max_std = 0.0
+
+    def _append_to_shard(
+        self, values: Any, groups: Sequence[str], scales: Sequence[float], sigma_0: Tensor | None
+    ) -> None:
+        assert self._file is not None
+        rows = slice(self._filled, self._filled + len(groups))
+        if isinstance(values, Measurement):
+            assert sigma_0 is not None
+            mask = values.mask.expand(len(values), *self.mask_shape)
+            kept = mask.bool().numpy()
+            sigma = sigma_0.reshape(-1, *[1] * len(self.mask_shape)).to(mask)
+            if (
+                self.binary and ((values.std[:1] - sigma[:1]).abs() * mask[:1] > 1e-6 * sigma[:1]).any()
+            ):  # one tells the family
+                raise ValueError(
+                    f"{self.path} was to hold singular values of 0 and 1 only, but std differs from sigma_0."
+                )
+            self._arrays["ybar"][rows] = values.ybar.numpy()
+            self._arrays["mask"][rows] = np.packbits(kept.reshape(len(kept), -1), axis=1)
+            if not self.binary:
+                pinv = torch.where(sigma > 0, values.std / torch.where(sigma > 0, sigma, 1.0), mask)
+                self._arrays["pinv"][rows] = (pinv * mask).numpy()
+            self._sigma_0 += sigma_0.tolist()
+            if self.known_coverage is None:
+                self._kept += mask.sum(0).numpy()
+            self._max_std = max(self._max_std, float(sigma_0.max()) if self.binary else values.max_std)
+        else:
+            self._arrays["x"][rows] = values.numpy()
+        self._groups += groups
+        self._scales += scales
+        self._filled += len(groups)
+        self.written += len(groups)
+
+    def _finish_shard(self) -> None:
+        assert self._file is not None
+        file = self._file
+        first = self.written - self._size
+        if self.has_groups or any(name != str(index) for index, name in enumerate(self._groups, first)):
+            names = list(dict.fromkeys(self._groups))
+            number = {name: k for k, name in enumerate(names)}
+            file["group"] = np.array([number[name] for name in self._groups], "<i4")
+            file["groups"] = np.array([name.encode() for name in names])
+        file["scale"] = _one_if_equal(self._scales)
+        header = self.header
+        if self.basis is not None:
+            file["sigma_0"] = _one_if_equal(self._sigma_0)
+            known = self.known_coverage
+            file["coverage"] = self._kept[None] / self._size if known is None else known.double().numpy()
+            if isinstance(self.basis, Dense):
+                file["V"] = self.basis.V.double().cpu().numpy()
+            header = header | {
+                "basis": type(self.basis).__name__,
+                "mask_shape": self.mask_shape,
+                "unit": self.unit,
+                "max_std": self._max_std,
+                "coverage": "mean of the masks" if known is None else "closed form",
+            }
+        file.attrs.update({"format": FORMAT, "version": VERSION, "holds": self.holds})
+        file.attrs["header"] = json.dumps(header | {"gsure": gsure.__version__}, ensure_ascii=False)
+        self._file = None
+        if self.written < self.n:
+            self._start_shard()
+        file.close()
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: object) -> None:
+        if self._file is not None:
+            with contextlib.suppress(OSError, RuntimeError):  # closing flushes, which fails again on a full disk
+                self._file.close()
+        try:
+            if kind is None and self.written != self.n:
+                raise ValueError(f"{self.written} of {self.n} samples were written to {self.path}.")
+            if kind is None:
+                refuse_existing(self.path, self.force)
+                if self.path.is_dir():
+                    shutil.rmtree(self.path)
+                elif self.temporary.is_dir():
+                    self.path.unlink(missing_ok=True)
+                os.replace(self.temporary, self.path)
+        finally:
+            self._remove_temporary()
+
+    def _refuse_busy(self) -> None:
+        """What a killed process left is replaced; what another one is writing now, and so keeps locked, is not."""
+        for part in self.temporary.glob("*.h5") if self.temporary.is_dir() else [self.temporary]:
+            try:
+                with contextlib.suppress(FileNotFoundError):
+                    h5py.File(part, "r+").close()
+            except BlockingIOError as error:
+                raise ValueError(
+                    f"Another process is writing {self.path} now: wait for it, or write elsewhere."
+                ) from error
+            except OSError:
+                continue  # cut short by a kill
+
+    def _remove_temporary(self) -> None:
+        if self.temporary.is_dir():
+            shutil.rmtree(self.temporary)
+        self.temporary.unlink(missing_ok=True)
+
+
+def _one_if_equal(values: Sequence[float]) -> np.ndarray:
+    array = np.array(values, "<f4")
+    return array[:1] if (array == array[0]).all() else array

@@ -1,0 +1,138 @@
+"""Denoising: how far is the network's estimate from the truth, at each noise level, on data that it did not learn from?
+
+Three numbers for each band of t, all mean squared errors. `estimate` is of the measurements and needs no clean signal;
+`true` is the same error, told by the clean signals; `full` is that on fully sampled signals, for which the network is meant.
+"""
+
+import dataclasses
+from pathlib import Path
+from typing import Any
+
+from gsure.data.measurements import Measurements, Signals, open_clean, open_measurements
+from gsure.denoiser import Denoiser
+from gsure.evaluation.record import command_of, is_own, record_path, shares_source, write_record
+from gsure.evaluation.reference import Reference
+from gsure.progress import bar
+from gsure.training.examples import Examples
+from gsure.training.processes import accelerated
+from gsure.training.run import Config, Which, load_with_config
+from gsure.training.settings import Settings
+from gsure.training.validation import validate
+
+
+def evaluate_denoising(
+    run: str | Path,
+    *,
+    measurements: str | Path | None = None,
+    clean: str | Path | None = None,
+    n: int = 256,
+    bands: int = 20,
+    which: Which = "best",
+    batch: int = 64,
+    seed: int = 0,
+    out: str | Path | None = None,
+    progress: bool = False,
+) -> dict[str, Any]:
+    """The denoising error of a run for bands of t, on what it held out; or on `measurements` that are given.
+
+    `clean` are the clean signals behind the measurements; by default those that the run was trained with, if any. Without
+    them only the estimate is told. Noise depends on the seed alone, so runs of the same data are compared on the same noise.
+    """
+    given, warnings = locals().copy(), list[str]()
+    if min(n, bands, batch) < 1:
+        raise ValueError(f"n, bands and batch must be at least 1, but are {n}, {bands} and {batch}.")
+    denoiser, config, step, _ = load_with_config(run, which)
+    path = record_path((Path(run) if Path(run).is_dir() else Path(run).parent) / "denoising.json", out)
+    data = _open_data(config, denoiser, measurements, bands)
+    chosen = _held_out(data, config, warnings)
+    if config.completed(step):
+        warnings.append(
+            "The network learned from signals that had been completed, and here sees measurements with holes; "
+            "the error on full signals, if there are clean ones, tells more."
+        )
+    known = _open_clean(data, config, clean)
+    n = min(n, len(chosen))
+    examples = Examples(chosen, known, _plain(config.settings, bands, n, seed))
+    with accelerated() as accelerator, bar("denoising", n * bands, progress) as advance:
+        found = validate(denoiser.to(accelerator.device), examples, accelerator, batch, advance)
+        is_main = accelerator.is_main_process
+    record = {
+        "kind": "denoising",
+        "of": str(Path(run).resolve()),
+        "run": str(Path(run).resolve()),
+        "step": step,
+        "reference": _describe(data, chosen, known, n),
+        "n": n,
+        "features": None,
+        "seed": seed,
+        "metrics": {name: _metric(found[name]) for name in ("full", "estimate", "true") if name in found},
+        "bands": found["bands"],
+        "warnings": warnings,
+        "command": command_of(evaluate_denoising, given),
+    }
+    return write_record(path, record) if is_main else record | {"written": str(path)}
+
+
+def _plain(settings: Settings, bands: int, n: int, seed: int) -> Settings:
+    """What was measured as what it is, and every t alike, whatever the run made of it: so runs can be compared."""
+    return dataclasses.replace(
+        settings, data_as="measured", weighted=True, gamma="one", hide=0.0, bands=bands, validate_on=n, seed=seed
+    )
+
+
+def _metric(found: dict[str, float]) -> dict[str, Any]:
+    return {"value": found["mean"], "floor": None, "se": found["se"], "better": "lower"}
+
+
+def _describe(data: Measurements, chosen: Measurements, known: Signals | None, n: int) -> dict[str, Any]:
+    return {
+        "path": str(data.path.resolve()),
+        "clean": None if known is None else str(known.path.resolve()),
+        "holds": "measurements" if chosen is data else "held-out measurements",
+        "n": n,
+        "of": len(chosen),
+        "fingerprint": Reference.measured(data).fingerprint,
+    }
+
+
+def _open_data(config: Config, denoiser: Denoiser, measurements: str | Path | None, bands: int) -> Measurements:
+    """The measurements that are given, or those of the run; refused if the model cannot denoise them."""
+    path = Path(config.data if measurements is None else measurements)
+    if not path.exists():
+        raise ValueError(f"The measurements {path} are not there: give a measurement file by --measurements.")
+    data = open_measurements(path, denoiser.basis)
+    for what, mine, theirs in (
+        ("shape", config.about.shape, tuple(data.shape)),
+        ("basis", config.about.basis, data.header["basis"]),
+        *([("mask_shape", config.about.mask_shape, data.mask_shape)] if denoiser.sees_mask else []),
+    ):
+        if mine != theirs:
+            raise ValueError(f"The model was trained on measurements of {what} {mine}, but {path} has {theirs}.")
+    if bands > denoiser.schedule.T:
+        raise ValueError(f"The schedule has {denoiser.schedule.T} times, fewer than --bands {bands}.")
+    denoiser.schedule.check(data.max_std)
+    return data
+
+
+def _open_clean(data: Measurements, config: Config, clean: str | Path | None) -> Signals | None:
+    """The clean signals that are given, or those of the run, if it had any and they are still there."""
+    if clean is not None:
+        return open_clean(clean, data)
+    own = config.clean is not None and Path(config.clean).exists() and is_own(data.path, data.header, len(data), config)
+    return open_clean(str(config.clean), data) if own else None
+
+
+def _held_out(data: Measurements, config: Config, warnings: list[str]) -> Measurements:
+    """Of the run's own data, what it did not train on; of other data, all."""
+    if not is_own(data.path, data.header, len(data), config):
+        if shares_source(data.header, config):
+            warnings.append(
+                f"{data.path} was made from the same source as the data of the run, which may have seen these signals."
+            )
+        return data
+    if config.settings.held_out == 0:
+        warnings.append(
+            f"The run held nothing out: it was trained on all of {data.path}, and this is its error on that."
+        )
+        return data
+    return data.split(config.settings.held_out, config.settings.seed)[1]

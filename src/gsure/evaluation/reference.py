@@ -1,0 +1,134 @@
+"""Real signals to compare with: their two halves, their features (kept for the next time), and their pixels."""
+
+import contextlib
+import hashlib
+import os
+import zipfile
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.nn.functional import adaptive_avg_pool2d
+
+from gsure.data.fingerprint import fingerprint
+from gsure.data.measurements import Measurements, Signals
+from gsure.files import replacing
+from gsure.metrics.features import Features
+from gsure.progress import bar
+from gsure.random import normal
+
+CHUNK = 256
+"""Signals in memory at a time."""
+SIDE = 32
+"""Larger pictures are shrunk to this side before pixels are compared: their correlations would not fit into memory."""
+Read = Callable[[np.ndarray], Tensor]
+"""From positions to signals."""
+See = Callable[[Tensor, np.ndarray, list[torch.Generator]], Tensor]
+"""From signals to what the reference would show of them, if they were those at the positions."""
+
+
+@dataclass(frozen=True)
+class Reference:
+    """Real signals, or what was measured of them, as pictures that samples can be compared with."""
+
+    path: Path
+    header: dict[str, Any]
+    shape: tuple[int, ...]
+    groups: Sequence[str]
+    read: Read
+    see: See
+
+    @staticmethod
+    def clean(signals: Signals) -> "Reference":
+        about = signals.path, signals.header, tuple(signals.shape), signals.groups()
+        return Reference(*about, signals.__getitem__, lambda x, where, generator: x)
+
+    @staticmethod
+    def measured(data: Measurements) -> "Reference":
+        """Signals are seen through the masks and the noise of the file: the same corruption, simulated by gsure or not."""
+
+        def see(x: Tensor, where: np.ndarray, generator: list[torch.Generator]) -> Tensor:
+            like = data[where]
+            xbar = data.basis.to_spectral(x)
+            return data.basis.to_signal(like.mask * (xbar + like.std * normal(xbar.shape, generator, like=xbar)))
+
+        about = data.path, data.header, tuple(data.shape), data.groups()
+        return Reference(*about, lambda where: data.basis.to_signal(data[where].ybar), see)
+
+    def __len__(self) -> int:
+        return len(self.groups)
+
+    def part(self, positions: np.ndarray) -> "Reference":
+        return replace(
+            self,
+            groups=[self.groups[k] for k in positions],
+            read=lambda where: self.read(positions[where]),
+            see=lambda x, where, generator: self.see(x, positions[where], generator),
+        )
+
+    @property
+    def fingerprint(self) -> str:
+        return fingerprint(self.header, self.shape, self.groups, self.read)
+
+    def halves(self, generator: torch.Generator) -> tuple[np.ndarray, np.ndarray]:
+        """Positions of two disjoint halves, in random order; a volume is on one side only, if there are several."""
+        names, of = np.unique(np.asarray(self.groups), return_inverse=True)
+        if len(names) == 1:
+            of = np.arange(len(self))
+        order = torch.randperm(int(of.max()) + 1, generator=generator).numpy()
+        sizes = np.bincount(of)[order]
+        first = np.isin(of, order[sizes.cumsum() - sizes / 2 <= len(self) / 2])
+        mixed = torch.randperm(len(self), generator=generator).numpy()  # else the first N would be of few volumes
+        return mixed[first[mixed]], mixed[~first[mixed]]
+
+
+def features_of_reference(features: Features, reference: Reference, progress: bool) -> Tensor:
+    """Those of a network are kept, by what it and the reference are; those fitted to the reference cost little."""
+    if "fitted_on" in features.about:
+        return features_of(features, reference.read, len(reference), "the reference", progress)
+    key = hashlib.sha256(f"{reference.fingerprint} {features.fingerprint}".encode()).hexdigest()
+    path = cache_folder() / f"features-{key[:32]}.npz"
+    with contextlib.suppress(OSError, KeyError, ValueError, zipfile.BadZipFile):  # if damaged, it is made again
+        with np.load(path, allow_pickle=False) as stored:
+            found = torch.from_numpy(stored["features"])
+        if found.shape == (len(reference), features.num_features):
+            return found
+    found = features_of(features, reference.read, len(reference), "the reference", progress)
+    with contextlib.suppress(OSError):  # a convenience, not worth failing for
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with replacing(path) as temporary, temporary.open("wb") as stream:
+            np.savez(stream, features=found.numpy())
+    return found
+
+
+def features_of(features: Features, read: Read, n: int, what: str, progress: bool) -> Tensor:
+    parts = []
+    with bar(f"features of {what}", n, progress) as advance:
+        for where in chunks(n):
+            parts.append(features(read(where)))
+            advance(len(where))
+    return torch.cat(parts)
+
+
+def pixels_of(read: Read, n: int) -> Tensor:
+    """All entries of small pictures, means over squares of large ones; a row each."""
+    parts = []
+    for where in chunks(n):
+        x = read(where)
+        if x.ndim == 4 and max(x.shape[2:]) > SIDE:
+            x = adaptive_avg_pool2d(x, (min(SIDE, x.shape[2]), min(SIDE, x.shape[3])))
+        parts.append(x.flatten(1))
+    return torch.cat(parts)
+
+
+def chunks(n: int) -> list[np.ndarray]:
+    return np.array_split(np.arange(n), -(-n // CHUNK))
+
+
+def cache_folder() -> Path:
+    """$XDG_CACHE_HOME/gsure, or ~/.cache/gsure."""
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "gsure"

@@ -1,0 +1,76 @@
+"""The paper's tables and figures, each as data (a YAML file of what is run) and a small module that makes its table or figure.
+
+Runs, samples and restorations are kept in a folder of work and never computed twice; what was found goes, case by case, into a
+JSON file that is committed, so a table grows instead of starting over.
+"""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, Protocol, cast, runtime_checkable
+
+from gsure.experiments.chain import refuse_file
+from gsure.experiments.plan import Plan, Scale, names, read_plan
+from gsure.experiments.results import Results
+from gsure.experiments.work import Work
+
+__all__ = ["names", "read_plan", "reproduce"]
+
+
+@runtime_checkable
+class Experiment(Protocol):
+    """What a module that makes tables offers. A case is one line of work, such as one model; its name is its str."""
+
+    def cases(self, plan: Plan) -> Sequence[Any]: ...
+    def asked(self, plan: Plan, case: Any) -> dict[str, Any]: ...
+    def compute(self, plan: Plan, case: Any, work: Work) -> list[dict[str, Any]]: ...
+    def write(self, plan: Plan, results: Results, work: Work, folder: Path) -> Path: ...
+
+
+def reproduce(
+    name: str,
+    scale: Scale = "small",
+    *,
+    out: str | Path = "results",
+    work: str | Path = "work",
+    data: str | Path | None = None,
+    only: str | None = None,
+    draw: bool = False,
+    progress: bool = False,
+) -> dict[str, Any]:
+    """Make what is missing of an experiment, case by case, and write its page into `out`.
+
+    `only` picks the cases whose names contain it; `draw` computes nothing and writes the page from what was found before.
+    `data` is the folder of the data set, where one is needed. It may be stopped at any moment, and goes on when called again.
+    """
+    plan = read_plan(name, scale)
+    refuse_file(Path(out), "--out")
+    refuse_file(Path(work), "--work")
+    experiment = _experiment(plan.makes)
+    results = Results(Path(out) / f"{plan.label}.json")
+    keep = Work(Path(work), None if data is None else Path(data), progress)
+    cases = [case for case in experiment.cases(plan) if only is None or only in str(case)]
+    if not cases:
+        raise ValueError(f"No case of {name} has {only!r} in its name; there are {_list(experiment.cases(plan))}.")
+    Path(out).mkdir(parents=True, exist_ok=True)
+    made = []
+    for case in cases if not draw else []:
+        asked = experiment.asked(plan, case)
+        if not results.of(asked):
+            results.add(asked, experiment.compute(plan, case, keep))
+            made.append(str(case))
+            experiment.write(plan, results, keep, Path(out))  # what exists is worth seeing
+    page = experiment.write(plan, results, keep, Path(out))
+    missing = [str(case) for case in experiment.cases(plan) if not results.of(experiment.asked(plan, case))]
+    return {"page": str(page), "results": str(results.path), "made now": made, "missing": missing}
+
+
+def _list(cases: Sequence[Any]) -> str:
+    return "; ".join(str(case) for case in cases)
+
+
+def _experiment(makes: str) -> Experiment:
+    from gsure.experiments import assumptions, denoising, restorations, samples
+
+    modules = {"samples": samples, "restorations": restorations, "denoising": denoising, "generalization": denoising}
+    modules |= {"independence": assumptions, "analytic": assumptions}
+    return cast(Experiment, modules[makes])

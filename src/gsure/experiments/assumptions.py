@@ -1,0 +1,77 @@
+"""Figures of the method's assumptions: the two-dimensional example, and the independence of error and mask for a model."""
+
+import shutil
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from gsure.evaluation.diagnose import diagnose
+from gsure.experiments import samples
+from gsure.experiments.analytic import analytic_example
+from gsure.experiments.plan import Plan
+from gsure.experiments.results import Results
+from gsure.experiments.work import Work, digest
+
+MODEL = samples.Case("gsure", 0.2, 0)
+"""The paper looks at the model of p = 0.2."""
+
+
+@dataclass(frozen=True)
+class Case:
+    makes: str
+
+    def __str__(self) -> str:
+        return self.makes
+
+
+def cases(plan: Plan) -> list[Case]:
+    return [Case(plan.makes)]
+
+
+def asked(plan: Plan, case: Case) -> dict[str, Any]:
+    if plan.makes == "analytic":
+        return {"makes": "analytic"}
+    return {"makes": "independence", "asked": digest(samples.asked(plan, MODEL))}
+
+
+def compute(plan: Plan, case: Case, work: Work) -> list[dict[str, Any]]:
+    """Numbers, and the figure's path in the folder of work."""
+    if plan.makes == "analytic":
+        folder = work.folder / "analytic"
+        return [{"numbers": analytic_example(folder), "figure": "analytic/analytic.png"}]
+    files, run = samples.train(plan, MODEL, work)
+    found = diagnose(run, clean=files.clean, force=True, progress=work.progress)
+    check = next(check for check in found["checks"] if check["name"] == "independence")
+    if check["figure"] is None:
+        raise ValueError(f"Independence was {check['verdict']}")
+    figure = run / "diagnosis" / check["figure"]
+    return [{**check, "figure": str(figure.relative_to(work.folder)), "run": run.name}]
+
+
+def write(plan: Plan, results: Results, work: Work, folder: Path) -> Path:
+    page = folder / f"{plan.label}.md"
+    text = [f"# {plan.title}, scale `{plan.scale}`", ""]
+    for row in results.of(asked(plan, Case(plan.makes))):
+        figure = work.folder / row["figure"]
+        if figure.exists():
+            shutil.copyfile(figure, folder / f"{plan.label}.png")
+        if "words" in row:
+            text += [f"**{row['verdict']}.** {row['words']}", ""]
+        text += [f"![{plan.title}]({plan.label}.png)", "", *_table(row["numbers"]), ""]
+    text.append(f"Made by `gsure reproduce {plan.name} --scale {plan.scale}`.")
+    page.write_text("\n".join(text) + "\n")
+    return page
+
+
+def _table(numbers: dict[str, Any]) -> list[str]:
+    """A line for each time that was looked at; they are named `rows` or `times`."""
+    rows = numbers.get("rows") or numbers["times"]
+    keys = [key for key, value in rows[0].items() if isinstance(value, str | int | float)]
+    lines = [f"| {' | '.join(keys)} |", "|---" * len(keys) + "|"]
+    return lines + [f"| {' | '.join(_cell(row[key]) for key in keys)} |" for row in rows]
+
+
+def _cell(value: str | int | float) -> str:
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    return f"{value:.3g}" if isinstance(value, float) else str(value)

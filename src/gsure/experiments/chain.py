@@ -1,0 +1,52 @@
+"""Steps that others are built of: each does nothing if what it makes is there, and goes on if a part of it is."""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from gsure.corruption import FAMILIES
+from gsure.data.corrupt import corrupt
+from gsure.data.sources import Source
+from gsure.training import checkpoint
+from gsure.training.loop import train
+from gsure.training.run import Run
+from gsure.training.settings import Settings, option
+
+
+def refuse_file(folder: Path, option: str) -> None:
+    """Where a folder is to be made or gone on with, no file may be."""
+    if folder.exists() and not folder.is_dir():
+        raise ValueError(f"{folder} is a file, not a folder: choose another {option}.")
+
+
+def measure_once(
+    source: Source, data: Path, clean: Path, corruption: Mapping[str, Any], sigma: float, progress: bool, **options: Any
+) -> None:
+    """`corruption` has the name of a family and its options; other options are those of `corrupt`."""
+    if data.exists() and clean.exists():
+        return
+    data.parent.mkdir(parents=True, exist_ok=True)
+    family = FAMILIES[corruption["name"]](**{key: value for key, value in corruption.items() if key != "name"})
+    corrupt(source, data, family, sigma, clean=clean, force=True, progress=progress, **options)
+
+
+def train_once(data: Path, out: Path, settings: Settings, clean: Path, progress: bool) -> None:
+    """Until the last step. Training that is stopped by Ctrl-C saves and ends in peace: here that is an interrupt."""
+    run = Run(out)
+    if run.exists() and (changes := _changes(run.config.settings, settings)):
+        told = "; ".join(f"{option(name)} was {old}, now {new}" for name, (old, new) in changes.items())
+        raise ValueError(f"{out} was trained otherwise ({told}): remove it, or choose another folder.")
+    if not run.exists() or _last_step(run) < settings.steps:
+        train(data, out, settings, clean=clean, resume=run.exists(), progress=progress)
+        if _last_step(run) < settings.steps:
+            raise KeyboardInterrupt
+
+
+def _changes(before: Settings, now: Settings) -> dict[str, tuple[Any, Any]]:
+    """Steps too: what was made with a run of fewer would not go together with what is made with more."""
+    steps = {} if before.steps == now.steps else {"steps": (before.steps, now.steps)}
+    return before.differences(now) | steps
+
+
+def _last_step(run: Run) -> int:
+    return max(checkpoint.steps_of(run.checkpoints), default=0)

@@ -1,0 +1,134 @@
+"""Demo: from nothing to a page that shows what this is good for, on data that comes with the package.
+
+Signals are degraded; an oracle, a naive model and one that learns from the measurements alone are trained; they generate and
+restore; all is judged by signals that no model saw. Interrupted, it goes on where it was when it is called again.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any, Literal, get_args
+
+from gsure.data.chunks import open_folder
+from gsure.data.sources import open_source
+from gsure.evaluation import evaluate_restorations, evaluate_samples
+from gsure.evaluation.diagnose import diagnose
+from gsure.experiments.chain import measure_once, train_once
+from gsure.inference.restore import restore
+from gsure.inference.sample import sample
+from gsure.report.command import report
+from gsure.training.settings import Settings, known, read_preset
+
+Kind = Literal["digits", "mri"]
+FILES = ("train", "train-clean", "test", "test-clean")
+FEWEST_SAMPLES = 40
+"""More than the features of either demo, without which their laws have no distance."""
+MODELS = {"oracle": "-oracle", "naive": "-naive", "gsure": ""}
+"""Each with what its preset is called after that of the demo."""
+
+
+@dataclass(frozen=True)
+class Demo:
+    """What is measured, how, and how long models train."""
+
+    source: str
+    train_on: Mapping[str, Any]
+    test_on: Mapping[str, Any]
+    corruption: Mapping[str, Any]
+    sigma: float
+    preset: str
+    changes: Mapping[str, Any]
+    features: str
+    restored: int = 32
+    restoring: Mapping[str, Any] = field(default_factory=dict)
+    """Options of `restore` that suit what is missing."""
+
+
+DEMOS = {
+    "digits": Demo(
+        source="digits",
+        train_on={"split": "train"},
+        test_on={"split": "test"},
+        corruption={"name": "patches", "p": 0.4, "size": 2},
+        sigma=0.02,
+        preset="digits",
+        changes={  # the last two learn faster: after so few steps, samples at less than half of the distance
+            "steps": 800,
+            "checkpoint_every": 200,
+            "picture_every": 800,
+            "gamma": "snr",
+            "predicts": "v",
+        },
+        features="digits",
+    ),
+    "mri": Demo(
+        source="phantom",
+        train_on={"size": 32, "n": 5000, "scale": 0.25},
+        test_on={"size": 32, "n": 1000, "scale": 0.25, "seed": 1},
+        corruption={"name": "lines", "R": 4.0},
+        sigma=0.04,
+        preset="phantom32",
+        changes={  # too few steps for a long average, and too few phantoms to hold a small share of them out
+            "steps": 600,
+            "checkpoint_every": 300,
+            "picture_every": 600,
+            "ema": 0.99,
+            "held_out": 0.05,
+        },
+        features="pca-16",
+        restored=16,
+        restoring={"eta": 1.0, "spacing": "quadratic"},
+    ),
+}
+
+
+def demo(
+    kind: Kind = "digits", out: str | Path = "demo", *, n: int = 500, steps: int | None = None, progress: bool = False
+) -> dict[str, Any]:
+    """Make everything below `out` that is not there yet, and the page out/report.html.
+
+    n samples of each model are drawn and judged; `steps` of training may be changed, for a quick look or a better model.
+    """
+    if kind not in get_args(Kind):
+        raise ValueError(f"There are the demos {', '.join(get_args(Kind))}, not {kind!r}.")
+    if n < FEWEST_SAMPLES:
+        raise ValueError(
+            f"The demo compares laws of up to 32 features, so it asks for {FEWEST_SAMPLES} samples, not {n}."
+        )
+    if steps is not None and steps < 1:
+        raise ValueError(f"A model trains for at least one step: steps = {steps}.")
+    chosen, folder = DEMOS[kind], Path(out)
+    if steps is not None:
+        chosen = replace(chosen, changes={**chosen.changes, "steps": steps})
+    open_folder(folder, {"command": "demo", "kind": kind})  # refuses one that holds anything else
+    runs, (data, clean, test, truth) = folder / "runs", (folder / "data" / f"{name}.h5" for name in FILES)
+    for options, file, signals in ((chosen.train_on, data, clean), (chosen.test_on, test, truth)):
+        source = open_source(chosen.source, **options)
+        measure_once(source, file, signals, chosen.corruption, chosen.sigma, progress)
+    for name, suffix in MODELS.items():
+        train_once(data, runs / name, _settings(chosen, suffix), clean, progress)
+    for name in MODELS:
+        sample(
+            runs / name,
+            folder / "samples" / name,
+            n,
+            sampler="dpm++",
+            steps=20,
+            spacing="quadratic",
+            progress=progress,
+        )
+        evaluate_samples(folder / "samples" / name, reference=truth, features=chosen.features, progress=progress)
+    for name in ("oracle", "gsure"):
+        place = folder / "restored" / name
+        options = {"steps": 50, "limit": chosen.restored, "clean": truth, "progress": progress}
+        restore(runs / name, test, place, **options, **chosen.restoring)
+        evaluate_restorations(place, clean=truth)
+    diagnose(runs / "gsure", oracle=runs / "oracle", clean=clean, force=True, progress=progress)
+    return report(folder, force=True)
+
+
+def _settings(chosen: Demo, suffix: str) -> Settings:
+    """The preset, changed for the demo; then, for what it is compared with, by all that sets that apart from the preset."""
+    preset, compared = read_preset(chosen.preset), read_preset(chosen.preset + suffix)
+    apart = {name: value for name, value in compared.items() if name not in preset or preset[name] != value}
+    return Settings(**(preset | known(chosen.changes, "The demo") | apart))

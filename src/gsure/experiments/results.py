@@ -1,0 +1,54 @@
+"""What experiments found: a JSON file of rows that grows as runs come, and is committed with the code."""
+
+import json
+import platform
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+
+import gsure
+from gsure.files import replacing
+
+
+@dataclass(frozen=True)
+class Results:
+    """Rows of one experiment at one scale. A row has `case`, what was asked, and what was found."""
+
+    path: Path
+
+    @property
+    def rows(self) -> list[dict[str, Any]]:
+        if not self.path.exists():
+            return []
+        try:
+            rows = list(json.loads(self.path.read_text())["rows"])
+        except (ValueError, KeyError, TypeError) as error:
+            raise ValueError(f"{self.path} is not a file of results: move it away, or restore it.") from error
+        if not all(isinstance(row, dict) and isinstance(row.get("case"), dict) for row in rows):
+            raise ValueError(f"{self.path} has rows that are no results: move it away, or restore it.")
+        return rows
+
+    def of(self, case: Mapping[str, Any]) -> list[dict[str, Any]]:
+        return [row for row in self.rows if row["case"] == _plain(case)]
+
+    def add(self, case: Mapping[str, Any], found: Sequence[Mapping[str, Any]]) -> None:
+        """Put what was found of a case into the file, in place of what was there of it, however it was asked."""
+        made_on = {"gsure": gsure.__version__, "torch": torch.__version__, "machine": platform.machine()}
+        others = [row for row in self.rows if _name(row["case"]) != _name(_plain(case))]
+        rows = [*others, *({"case": _plain(case), **row, "made_on": made_on} for row in found)]
+        self.path.parent.mkdir(parents=True, exist_ok=True)
+        with replacing(self.path) as temporary:
+            lines = ",\n".join(json.dumps(row, ensure_ascii=False) for row in rows)
+            temporary.write_text(f'{{"rows": [\n{lines}\n]}}\n')
+
+
+def _name(case: Mapping[str, Any]) -> dict[str, Any]:
+    """Which case it is, however it was asked."""
+    return {key: value for key, value in case.items() if key != "asked"}
+
+
+def _plain(case: Mapping[str, Any]) -> Any:
+    return json.loads(json.dumps(case))

@@ -1,0 +1,255 @@
+"""Tables of generation: Fréchet distance of samples against network calls, for models that learned from different data."""
+
+import statistics
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from matplotlib.figure import Figure
+from matplotlib.ticker import LogLocator
+
+from gsure.data.measurements import Signals
+from gsure.data.sources import Source
+from gsure.experiments.plan import Plan
+from gsure.experiments.results import Results
+from gsure.experiments.work import Measured, Work, digest, training
+from gsure.metrics import frechet
+from gsure.metrics.features import open_features
+from gsure.plotting import as_picture, draw_rows
+from gsure.progress import bar
+from gsure.training.run import Run
+
+COLOURS = {"oracle": "tab:green", "naive": "tab:red", "gsure": "tab:blue", "gsure+mask": "tab:purple"}
+COLOURS |= {"gsure+completed": "tab:pink"}
+COLOURS |= {"paper": "tab:orange", "gsure-y": "tab:cyan"}
+
+
+@dataclass(frozen=True)
+class Case:
+    """One model of the table: what it learned from, and its seed."""
+
+    block: str
+    p: float
+    seed: int
+
+    def __str__(self) -> str:
+        return f"{self.block} p={self.p} seed={self.seed}"
+
+
+def cases(plan: Plan) -> list[Case]:
+    return [Case(runs["block"], p, seed) for runs in plan.chosen["runs"] for p in runs["p"] for seed in runs["seeds"]]
+
+
+def asked(plan: Plan, case: Case) -> dict[str, Any]:
+    """What the result of a case depends on, in short: a case that was asked otherwise is another."""
+    wanted = {key: value for key, value in plan.chosen.items() if key not in ("runs", "preset", "settings", "blocks")}
+    wanted |= {"training": training(*settings_of(plan, case)), "sigma": plan.common["noise"][case.p]}
+    return {"block": case.block, "p": case.p, "seed": case.seed, "asked": digest(wanted)}
+
+
+def train(plan: Plan, case: Case, work: Work) -> tuple[Measured, Path]:
+    """The measurements of a case, and the run that learned from them."""
+    chosen = plan.chosen
+    files = work.measured(chosen["images"], {**chosen["corruption"], "p": case.p}, plan.common["noise"][case.p])
+    return files, work.trained(files, *settings_of(plan, case))
+
+
+def settings_of(plan: Plan, case: Case) -> tuple[str, dict[str, Any]]:
+    """The preset of a case, and what the case changes of it."""
+    preset = plan.chosen["preset"]
+    preset = preset if isinstance(preset, str) else preset[case.p]
+    block = plan.common["blocks"][case.block] | plan.chosen.get("blocks", {}).get(case.block, {})
+    return preset, {**plan.chosen["settings"], **block, "seed": case.seed}
+
+
+def compute(plan: Plan, case: Case, work: Work) -> list[dict[str, Any]]:
+    """Train and sample one model; a row for each number of network calls."""
+    chosen = plan.chosen
+    files, run = train(plan, case, work)
+    reference = _signals(work.source(chosen["reference"]), work.progress)
+    extract = open_features(chosen["features"], reference)
+    target = extract(reference)
+    clean = Signals(files.clean)
+    floor = frechet(extract(clean[: chosen["n"]]), target)
+    about = {"n": chosen["n"], "features": chosen["features"], "reference": len(reference), "floor": floor}
+    about |= _training(run)
+    rows = []
+    for calls in chosen["calls"]:
+        folder = work.sampled(run, chosen["n"], sampler="ddim", steps=calls, seed=case.seed)
+        rows.append({"calls": calls, "frechet": frechet(extract(Signals(folder)[: chosen["n"]]), target)} | about)
+    return rows
+
+
+def _signals(source: Source, progress: bool) -> torch.Tensor:
+    with bar("reading the reference", len(source), progress) as advance:
+        signals = []
+        for index in range(len(source)):
+            signals.append(torch.from_numpy(source[index].x))
+            advance(1)
+    return torch.stack(signals)
+
+
+def _training(run: Path) -> dict[str, Any]:
+    lines = Run(run).read_metrics()
+    last: dict[str, Any] = next((line["validation"] for line in reversed(lines) if "validation" in line), {})
+    rates = [line["steps_per_second"] for line in lines if "steps_per_second" in line]
+    config = Run(run).config
+    return {
+        "run": run.name,
+        "steps": config.settings.steps,
+        "steps_per_second": statistics.median(rates) if rates else None,
+        "error_on_full_signals": last.get("full", {}).get("mean"),
+    }
+
+
+def write(plan: Plan, results: Results, work: Work, folder: Path) -> Path:
+    """The table as Markdown, the curves and a picture of samples beside it; from whatever cases are there."""
+    found = {case: rows for case in cases(plan) if (rows := results.of(asked(plan, case)))}
+    page = folder / f"{plan.label}.md"
+    text = [f"# {plan.title}, scale `{plan.scale}`", "", *_table(plan, found), "", *_notes(plan, found)]
+    if found:
+        _draw_curves(plan, found, folder / f"{plan.label}.png")
+        text += ["", f"![Fréchet distance against network calls]({plan.label}.png)"]
+    if _draw_samples(plan, found, work, folder / f"{plan.label}-samples.png"):
+        text += ["", f"![samples of the models]({plan.label}-samples.png)"]
+    page.write_text("\n".join(text) + "\n")
+    return page
+
+
+Found = dict[Case, list[dict[str, Any]]]
+
+
+def _values(found: Found, block: str, p: float, calls: int) -> list[float]:
+    return [
+        row["frechet"]
+        for case, rows in found.items()
+        for row in rows
+        if (case.block, case.p, row["calls"]) == (block, p, calls)
+    ]
+
+
+def _groups(found: Found) -> Iterator[tuple[str, float]]:
+    """Blocks and p, the oracle first."""
+    yield from sorted(
+        {(case.block, case.p) for case in found}, key=lambda pair: (list(COLOURS).index(pair[0]), pair[1])
+    )
+
+
+def _table(plan: Plan, found: Found) -> list[str]:
+    calls = plan.chosen["calls"]
+    judged = 50 if 50 in calls else calls[-1]
+    head = [
+        "trained",
+        "p",
+        "seeds",
+        *(f"{c} calls" for c in calls),
+        f"÷ oracle at {judged}",
+        "gap closed",
+        "paper: ÷ oracle",
+    ]
+    lines = [f"| {' | '.join([*head, 'paper: gap closed'])} |", "|---" * (len(head) + 1) + "|"]
+    oracle = [statistics.mean(v) for (b, p) in _groups(found) if b == "oracle" and (v := _values(found, b, p, judged))]
+    for block, p in _groups(found):
+        values = {c: _values(found, block, p, c) for c in calls}
+        naive = _values(found, "naive", p, judged)
+        ratio, closed = "", ""
+        if oracle and block != "oracle":
+            mean = statistics.mean(values[judged])
+            ratio = f"**{mean / oracle[0]:.2f}**"
+            if naive and block != "naive":
+                closed = f"{(statistics.mean(naive) - mean) / (statistics.mean(naive) - oracle[0]):.3f}"
+        cells = [
+            block,
+            "0" if block == "oracle" else f"{p:g}",
+            str(len(values[judged])),
+            *map(_spread, values.values()),
+        ]
+        lines.append(f"| {' | '.join([*cells, ratio, closed, *_of_paper(plan, block, p)])} |")
+    return lines
+
+
+def _of_paper(plan: Plan, block: str, p: float) -> tuple[str, str]:
+    """The paper's ratio and gap closed at 50 steps."""
+    paper = plan.common["paper"]
+    if block == "oracle" or p not in paper.get(block, {}):
+        return "", ""
+    oracle, value = paper["oracle"][0][2], paper[block][p][2]
+    naive = paper.get("naive", {}).get(p)
+    return (
+        f"{value / oracle:.2f}",
+        f"{(naive[2] - value) / (naive[2] - oracle):.3f}" if naive and block == "gsure" else "",
+    )
+
+
+def _spread(values: list[float]) -> str:
+    """Mean and, of several seeds, standard deviation."""
+    return f"{statistics.mean(values):.3g}" + (f" ± {statistics.stdev(values):.2g}" if len(values) > 1 else "")
+
+
+def _notes(plan: Plan, found: Found) -> list[str]:
+    missing = [str(case) for case in cases(plan) if case not in found]
+    rows = [row for rows in found.values() for row in rows]
+    notes = []
+    if rows:
+        row = rows[0]
+        notes.append(
+            f"Fréchet distance in the features `{row['features']}`, of {row['n']:,} samples to {row['reference']:,} signals "
+            f"that no model saw; as many clean training signals have {row['floor']:.3g} (the floor). DDIM, η = 0, even steps. "
+            "± is the standard deviation over seeds. Gap closed is (naive - this)/(naive - oracle), which flatters; the "
+            "ratio to the oracle is the headline."
+        )
+    if missing:
+        notes += ["", f"Not made yet: {'; '.join(missing)}."]
+    return [*notes, "", f"Made by `gsure reproduce {plan.name} --scale {plan.scale}`."]
+
+
+def _draw_curves(plan: Plan, found: Found, path: Path) -> None:
+    degradations = sorted({case.p for case in found})
+    figure = Figure(figsize=(3.4 * len(degradations), 3.2), layout="constrained")
+    panels = figure.subplots(1, len(degradations), sharey=True, squeeze=False)[0]
+    for axes, p in zip(panels, degradations, strict=True):
+        for block, own in _groups(found):
+            if own != p and block != "oracle":
+                continue
+            drawn = [(c, v) for c in plan.chosen["calls"] if (v := _values(found, block, own, c))]
+            axes.errorbar(
+                [c for c, _ in drawn],
+                [statistics.mean(v) for _, v in drawn],
+                yerr=[statistics.stdev(v) if len(v) > 1 else 0 for _, v in drawn],
+                fmt=".-",
+                color=COLOURS[block],
+                label=block,
+                capsize=2,
+            )
+        axes.axhline(next(iter(found.values()))[0]["floor"], color="black", linestyle=":", linewidth=0.8)
+        axes.set(
+            title=f"p = {p:g}, noise {plan.common['noise'][p]:g}", xlabel="network calls", xscale="log", yscale="log"
+        )
+        axes.set_xticks(plan.chosen["calls"], [str(c) for c in plan.chosen["calls"]])
+        axes.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
+        axes.yaxis.set_major_formatter("{x:g}")
+        axes.minorticks_off()
+        axes.spines[["top", "right"]].set_visible(False)
+    panels[0].set_ylabel("Fréchet distance (dotted: floor)")
+    drawn_once = {
+        label: handle for axes in panels for handle, label in zip(*axes.get_legend_handles_labels(), strict=True)
+    }
+    figure.legend(drawn_once.values(), drawn_once.keys(), loc="outside right center", frameon=False, fontsize=8)
+    figure.savefig(path, dpi=130)
+
+
+def _draw_samples(plan: Plan, found: Found, work: Work, path: Path) -> bool:
+    """The first samples of each model, if they are on this machine."""
+    calls = plan.chosen["calls"][-2]
+    rows = []
+    for block, p in _groups(found):
+        case = next(case for case in found if (case.block, case.p) == (block, p))
+        folder = work.folder_of_samples(found[case][0]["run"], sampler="ddim", steps=calls, seed=case.seed)
+        if folder.exists():
+            label = block.replace("+", "\n+") + ("" if block == "oracle" else f"\np = {p:g}")
+            rows.append((label, [as_picture(x, False) for x in Signals(folder)[:12]]))
+    if rows:
+        draw_rows(path, rows, f"{plan.title}: the first samples of each model, {calls} network calls", width=0.7)
+    return bool(rows)

@@ -1,0 +1,104 @@
+"""The steps of an experiment, each kept in a folder that is named by what was asked for: asked again, nothing is computed.
+
+What can be interrupted goes on where it stopped, because each step is one of the commands, which all do.
+"""
+
+import hashlib
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from gsure.data.sources import Source, open_source
+from gsure.experiments.chain import measure_once, train_once
+from gsure.experiments.tint import Tinted
+from gsure.inference.restore import restore
+from gsure.inference.sample import sample
+from gsure.training.settings import Settings, known, read_preset
+
+
+@dataclass(frozen=True)
+class Measured:
+    """Simulated measurements, and the signals they were made of."""
+
+    data: Path
+    clean: Path
+
+
+@dataclass(frozen=True)
+class Work:
+    """Where everything is kept. `data` is the folder of the data set that an experiment needs, if it needs one."""
+
+    folder: Path
+    data: Path | None = None
+    progress: bool = False
+
+    def source(self, asked: Mapping[str, Any]) -> Source:
+        """`asked` names the source, with `{data}` for the user's folder, its options, and whether to tint it."""
+        name = asked["source"]
+        if "{data}" in name:
+            if self.data is None:
+                raise ValueError(f"This needs the data set {asked['needs']}: give its folder by --data.")
+            name = name.replace("{data}", str(self.data))
+        source = open_source(name, **asked.get("options", {}))
+        return Tinted(source) if asked.get("tinted") else source
+
+    def measured(self, asked: Mapping[str, Any], corruption: Mapping[str, Any], sigma: float) -> Measured:
+        folder = self.folder / "data" / _name("data", {**asked, "corruption": dict(corruption), "sigma": sigma})
+        files = Measured(folder / "measurements.h5", folder / "clean.h5")
+        measure_once(
+            self.source(asked),
+            files.data,
+            files.clean,
+            corruption,
+            sigma,
+            self.progress,
+            limit=asked.get("limit"),
+            seed=asked.get("seed", 0),
+        )
+        return files
+
+    def trained(self, files: Measured, preset: str, changes: Mapping[str, Any]) -> Path:
+        """A finished run. It is found again whatever else the preset may say one day about pictures or checkpoints."""
+        settings = _resolved(preset, changes)
+        asked = {"data": files.data.parent.name} | training(preset, changes)
+        run = self.folder / "runs" / _name(f"{preset}-{settings.data_as}", asked)
+        train_once(files.data, run, settings, files.clean, self.progress)
+        return run
+
+    def sampled(self, run: Path, n: int, **options: Any) -> Path:
+        out = self.folder_of_samples(run.name, **options)
+        sample(run, out, n, progress=self.progress, **options)
+        return out
+
+    def folder_of_samples(self, run: str, **options: Any) -> Path:
+        return self.folder / "samples" / _name(run, options)
+
+    def restored(self, run: Path, files: Measured, **options: Any) -> Path:
+        out = self.folder / "restored" / _name(run.name, {"data": files.data.parent.name} | options)
+        if not (out / "summary.json").exists():
+            restore(run, files.data, out, clean=files.clean, progress=self.progress, **options)
+        return out
+
+
+def training(preset: str, changes: Mapping[str, Any]) -> dict[str, Any]:
+    """What the weights depend on. A setting that is as by default is left out, so that a new one renames no run."""
+    settings = _resolved(preset, changes)
+    differing = {name: value for name, (_, value) in Settings().differences(settings).items()}
+    return differing | {"steps": settings.steps}
+
+
+def _resolved(preset: str, changes: Mapping[str, Any]) -> Settings:
+    """A preset with some settings changed, as the tables of an experiment say them."""
+    return Settings(**(read_preset(preset) | known(changes, "This experiment")))
+
+
+def _name(prefix: str, asked: Mapping[str, Any]) -> str:
+    return f"{prefix}-{digest(asked)}"
+
+
+def digest(asked: Mapping[str, Any]) -> str:
+    """Ten hexadecimal digits of its content."""
+    content = json.dumps(asked, sort_keys=True, default=list)
+    return hashlib.sha256(content.encode()).hexdigest()[:10]

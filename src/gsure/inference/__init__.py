@@ -1,0 +1,1 @@
+"""What a trained model is for: generate signals, and restore measurements."""

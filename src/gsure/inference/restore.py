@@ -1,0 +1,221 @@
+"""Restore: from a run and measurements to posterior mean, standard deviation, one draw, and the baseline without a model."""
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal, get_args
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from gsure.data.chunks import Pieces, device, open_folder, write_piece
+from gsure.data.fingerprint import fingerprint
+from gsure.data.measurements import Measurements, Signals, open_clean, open_measurements
+from gsure.denoiser import AnyDenoiser
+from gsure.files import replacing
+from gsure.inference.volumes import Format, check_volumes, write_volumes
+from gsure.measurement import Measurement
+from gsure.metrics import psnr
+from gsure.plotting import draw_panel
+from gsure.posterior import Posterior
+from gsure.progress import bar
+from gsure.random import generators
+from gsure.restoration import ddrm
+from gsure.sampling import Spacing, ddim, times
+from gsure.training.build import About
+from gsure.training.run import Which, load_with_config
+
+Method = Literal["ddrm", "moments"]
+KINDS = ("mean", "std", "draw", "baseline")
+
+
+def restore(
+    run: str | Path,
+    measurements: str | Path,
+    out: str | Path,
+    *,
+    draws: int = 8,
+    method: Method = "ddrm",
+    steps: int = 100,
+    eta: float = 0.85,
+    eta_b: float = 1.0,
+    spacing: Spacing = "even",
+    which: Which = "best",
+    limit: int | None = None,
+    clean: str | Path | None = None,
+    panels: int = 8,
+    volumes: Format | None = None,
+    batch: int = 64,
+    seed: int = 0,
+    progress: bool = False,
+) -> dict[str, Any]:
+    """Restore each measurement by several draws, into the folders mean, std, draw and baseline of `out` (for `gsure.Signals`).
+
+    The measurements may have other masks, accelerations and noise than those the model learned from. `method` is ddrm, or
+    moments: more accurate, and several times as costly; `eta` of moments is DDIM's. With `clean`, PSNRs are returned too;
+    `volumes` also writes NIfTI or .cfl files, a group each.
+    """
+    if draws < 1 or batch < 1 or (limit is not None and limit < 1):
+        raise ValueError(f"draws, batch and limit must be at least 1, but are {draws}, {batch} and {limit}.")
+    if method not in get_args(Method):
+        raise ValueError(f"--method is one of {', '.join(get_args(Method))}, not {method!r}.")
+    denoiser, config, step, weights = load_with_config(run, which)
+    denoiser.to(device())
+    posterior = _Draws(denoiser, method, draws, steps, eta, eta_b, spacing, seed)
+    data = _open(Path(measurements), config.about, denoiser, steps)
+    n = len(data) if limit is None else min(limit, len(data))
+    signals = None if clean is None else open_clean(clean, data)
+    if volumes is not None:
+        check_volumes(config.about.shape, config.about.is_complex)
+    made_of = {"run": str(Path(run).resolve()), "step": step, "weights": weights}
+    made_of |= {"data": str(Path(measurements).resolve()), "fingerprint": _fingerprint(data)}
+    plan = {"command": "restore", **made_of, **posterior.options(), "batch": batch}
+    folder = Path(out)
+    open_folder(folder, plan)
+    groups, scales = data.groups(), np.broadcast_to(data.scales(), len(data))
+    pieces = Pieces(folder, n, max(1, batch // draws))
+    with bar("restoring", n, progress) as advance:
+        for number in pieces.mine():
+            indices = pieces.indices(number)
+            if not pieces.is_done(number, KINDS):
+                measurement = _turned(data[list(indices)], data, denoiser)
+                if warning := _warning_of_empty(measurement, indices):
+                    advance.say(warning)
+                about = [groups[i] for i in indices], [float(scales[i]) for i in indices]
+                for kind, values in posterior.summary(measurement, indices).items():
+                    write_piece(folder / kind / Pieces.name(number), values, *about, plan, config.about.is_complex)
+            advance(len(indices))
+    if not all(pieces.is_done(number, KINDS) for number in range(len(pieces))):
+        return {"folder": str(folder), "restored": "another process is still at it"}
+    if volumes is not None:
+        write_volumes(folder, KINDS, volumes, data.header["source"])
+    return _finish(folder, n, signals, panels, plan)
+
+
+@dataclass(frozen=True)
+class _Draws:
+    """How draws from the posterior are made."""
+
+    denoiser: AnyDenoiser
+    method: Method
+    draws: int
+    steps: int
+    eta: float
+    eta_b: float
+    spacing: Spacing
+    seed: int
+
+    def options(self) -> dict[str, Any]:
+        return {key: getattr(self, key) for key in ("method", "draws", "steps", "eta", "eta_b", "spacing", "seed")}
+
+    def summary(self, measurement: Measurement, indices: range) -> dict[str, Tensor]:
+        """What is kept of the draws, by KINDS."""
+        x = self(measurement, indices)
+        return {
+            "mean": x.mean(0),
+            "std": x.std(0, correction=min(1, self.draws - 1)),
+            "draw": x[0],
+            "baseline": self.denoiser.basis.to_signal(measurement.ybar),
+        }
+
+    def __call__(self, measurement: Measurement, indices: range) -> Tensor:
+        """(draws, b, *n) signals. All draws of all measurements go through the network as one batch."""
+        denoiser = self.denoiser
+        many = Measurement.cat([measurement] * self.draws).to(next(denoiser.parameters()).device)
+        generator = [g for draw in range(self.draws) for g in generators(self.seed, draw, indices=indices)]
+        if self.method == "ddrm":
+            xbar = ddrm(denoiser, many, self.steps, self.eta, self.eta_b, self.spacing, generator=generator)
+        else:
+            xbar = ddim(Posterior(denoiser, many), many.shape, self.steps, self.eta, self.spacing, generator=generator)
+        return denoiser.basis.to_signal(xbar).cpu().reshape(self.draws, len(indices), *xbar.shape[1:])
+
+
+def _fingerprint(data: Measurements) -> str:
+    return fingerprint(data.header, data.shape, data.groups(), lambda where: data[where].ybar)
+
+
+def _open(path: Path, about: About, denoiser: AnyDenoiser, steps: int) -> Measurements:
+    """Measurements that the model can restore, in their own basis."""
+    data = open_measurements(path, denoiser.basis)
+    if data.header["basis"] != about.basis:
+        data = open_measurements(path)
+    _refuse(data, about, denoiser, steps)
+    return data
+
+
+def _warning_of_empty(measurement: Measurement, indices: range) -> str | None:
+    empty = int((measurement.mask.flatten(1).sum(1) == 0).sum())
+    if not empty:
+        return None
+    return f"{empty} of the measurements {indices[0]}..{indices[-1]} have no kept entry: pure generation."
+
+
+def _refuse(data: Measurements, about: About, denoiser: AnyDenoiser, steps: int) -> None:
+    mine = {"shape": about.shape, "basis": about.basis}
+    theirs = {"shape": tuple(data.shape), "basis": data.header["basis"]}
+    if float(data.coverage.min()) == 1:
+        mine.pop("basis")  # noise on whole signals, which may be turned into another basis
+    for what in mine:
+        if mine[what] != theirs[what]:
+            raise ValueError(
+                f"The model was trained on signals of {what} {mine[what]}, but {data.path} has {theirs[what]}: make a file of "
+                "such measurements, or train another model."
+            )
+    scales = data.scales()
+    low, high = float(scales.min()), float(scales.max())
+    if low > 1.001 * about.scales[1] or 1.001 * high < about.scales[0]:
+        raise ValueError(
+            f"The model was trained on signals divided by {_range(*about.scales)}, but those of {data.path} were divided by "
+            f"{_range(low, high)}: make the file again with the scale that the model knows."
+        )
+    loudest = float(denoiser.schedule.sigma[-1])
+    if data.max_std >= loudest:
+        raise ValueError(
+            f"{data.path} has noise of std up to {data.max_std:.4g}, above the schedule's largest level, {loudest:.4g}: such "
+            "an entry tells nothing; leave it out of the mask."
+        )
+    times(denoiser.schedule, steps)  # refuses what is impossible
+
+
+def _turned(measurement: Measurement, data: Measurements, denoiser: AnyDenoiser) -> Measurement:
+    """In the basis of the model: white noise on a whole signal is white noise in any."""
+    if type(data.basis) is type(denoiser.basis):
+        return measurement
+    white = measurement.std.flatten(1)
+    if not bool((measurement.mask == 1).all() and (white == white[:, :1]).all()):
+        raise ValueError(
+            f"{data.path} was measured in the basis {data.header['basis']}, the model works in {denoiser.basis}, and only "
+            "whole signals under white noise can be turned into another: make a file in that basis, or train another model."
+        )
+    ybar = denoiser.basis.to_spectral(data.basis.to_signal(measurement.ybar))
+    return Measurement._trusted(ybar, measurement.mask, measurement.std)
+
+
+def _range(low: float, high: float) -> str:
+    return f"{low:g}" if low == high else f"{low:g} to {high:g}"
+
+
+def _finish(folder: Path, n: int, clean: Signals | None, panels: int, plan: dict[str, Any]) -> dict[str, Any]:
+    """Panels of the first samples, and what can be said of all."""
+    found = {kind: Signals(folder / kind) for kind in KINDS}
+    is_complex = found["mean"].header["complex"]
+    summary: dict[str, Any] = {"folder": str(folder), "restored": n, "draws": plan["draws"], "method": plan["method"]}
+    shown = list(range(min(n, panels)))
+    if shown:
+        pictures = {kind: found[kind][shown] for kind in KINDS}
+        if clean is not None:
+            pictures["clean"] = clean[shown]
+        draw_panel(folder / "panels", pictures, is_complex)
+    if clean is not None:
+        for kind in ("baseline", "draw", "mean"):
+            values = torch.cat([psnr(found[kind][i], clean[i], is_complex) for i in _chunks(n)])
+            summary[f"PSNR of {kind}"] = f"{float(values.mean()):.2f} ± {float(values.std() / n**0.5):.2f} dB"
+    with replacing(folder / "summary.json") as temporary:
+        where = None if clean is None else str(Path(clean.path).resolve())
+        temporary.write_text(json.dumps(summary | {"clean": where}, indent=1))
+    return summary
+
+
+def _chunks(n: int, size: int = 256) -> list[list[int]]:
+    return [list(range(first, min(n, first + size))) for first in range(0, n, size)]

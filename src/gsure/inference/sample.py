@@ -1,0 +1,98 @@
+"""Generate: from a run to signals, in pieces that are never computed twice, and a picture of the first of them."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, Literal, get_args
+
+from torch import Tensor
+
+import gsure
+from gsure.data.chunks import Pieces, device, open_folder, write_piece
+from gsure.data.measurements import Signals
+from gsure.denoiser import AnyDenoiser
+from gsure.plotting import as_picture, draw_rows
+from gsure.progress import bar
+from gsure.random import generators
+from gsure.sampling import Clipped, Spacing, ddim, ddpm, dpm, times, unipc
+from gsure.training.run import Which, load_with_config
+
+Sampler = Literal["ddim", "ddpm", "dpm++", "unipc"]
+
+
+def sample(
+    run: str | Path,
+    out: str | Path,
+    n: int,
+    *,
+    sampler: Sampler = "ddim",
+    steps: int = 50,
+    eta: float = 0.0,
+    spacing: Spacing | None = None,
+    clip: bool = False,
+    which: Which = "best",
+    batch: int = 128,
+    seed: int = 0,
+    progress: bool = False,
+) -> Signals:
+    """n signals from the model of a run, into the folder `out`, which `gsure.Signals` reads.
+
+    Sample k depends on (seed, k) alone, up to float error: not on `batch`, `n` or the number of processes. A folder that is
+    there already is completed, if it was made by the same settings. `eta` is ddim's; `clip` keeps each estimate within -1..1.
+    """
+    if n < 1 or batch < 1:
+        raise ValueError(f"n and batch must be at least 1, but are {n} and {batch}.")
+    denoiser, config, step, weights = load_with_config(run, which)
+    denoiser.to(device())
+    shape, is_complex = config.about.shape, config.about.is_complex
+    draw = make_sampler(sampler, steps, eta, spacing)
+    times(denoiser.schedule, steps)  # refuses before anything is written
+    source: AnyDenoiser = Clipped(denoiser) if clip else denoiser
+    folder = Path(out)
+    plan = {"command": "sample", "run": str(Path(run).resolve()), "step": step, "weights": weights}
+    plan |= {
+        "sampler": sampler,
+        "steps": steps,
+        "eta": eta,
+        "spacing": spacing,
+        "clip": clip,
+        "batch": batch,
+        "seed": seed,
+    }
+    open_folder(folder, plan)
+    pieces = Pieces(folder, n, batch)
+    with bar("sampling", n, progress) as advance:
+        for number in pieces.mine():
+            indices, path = pieces.indices(number), folder / Pieces.name(number)
+            if not pieces.is_done(number, ("",)):
+                xbar = draw(source, (len(indices), *shape), generators(seed, indices=indices))
+                x = denoiser.basis.to_signal(xbar).cpu()
+                write_piece(path, x, [str(index) for index in indices], [1.0] * len(indices), plan, is_complex)
+            advance(len(indices))
+    pieces.wait_for_first(("",))
+    samples = Signals(folder)
+    if len(samples) >= n:  # this process was the last
+        draw_grid(
+            folder / "grid.png", samples, f"{n:,} samples of {Path(run).name} by {sampler}, {steps} network calls each"
+        )
+    return samples
+
+
+def make_sampler(
+    name: Sampler, steps: int, eta: float, spacing: Spacing | None
+) -> Callable[[AnyDenoiser, tuple[int, ...], list[Any]], Tensor]:
+    """One call for all samplers; each has its own best spacing."""
+    if name not in get_args(Sampler):
+        raise ValueError(f"--sampler is one of {', '.join(get_args(Sampler))}, not {name!r}.")
+    if eta != 0 and name != "ddim":
+        raise ValueError(f"--eta is an option of ddim; {name} has none.")
+    options: dict[str, Any] = {"steps": steps} | ({} if spacing is None else {"spacing": spacing})
+    if name == "ddim":
+        options["eta"] = eta
+    function: Any = {"ddim": ddim, "ddpm": ddpm, "dpm++": dpm, "unipc": unipc}[name]
+    return lambda denoiser, shape, generator: function(denoiser, shape, **options, generator=generator)
+
+
+def draw_grid(path: Path, samples: Signals, title: str, rows: int = 8, columns: int = 8) -> None:
+    pictures = [as_picture(x, samples.header["complex"]) for x in samples[: min(len(samples), rows * columns)]]
+    lines = [("", pictures[first : first + columns]) for first in range(0, len(pictures), columns)]
+    draw_rows(path, lines, f"{title} (gsure {gsure.__version__})", width=0.8)

@@ -1,0 +1,144 @@
+"""Checkpoints: one safetensors file each, with JSON in its header; written whole or not at all, and checked when read.
+
+Tensors are named network.*, ema.*, optimizer.<parameter>.*, and basis.V where the basis is a matrix. The header tells the
+step, the best validation so far, the configuration of the run, and a checksum of the tensors.
+"""
+
+import json
+import re
+import zlib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import save_file
+from torch import Tensor, nn
+
+from gsure.files import replacing
+
+FORMAT = "gsure checkpoint"
+VERSION = 1
+
+
+class DamagedError(ValueError):
+    """A checkpoint that cannot be used; the message says which, and why."""
+
+
+@dataclass(frozen=True)
+class Checkpoint:
+    """What a file holds."""
+
+    path: Path
+    tensors: dict[str, Tensor]
+    header: dict[str, Any]
+
+    @property
+    def step(self) -> int:
+        return self.header["step"]
+
+    def part(self, name: str) -> dict[str, Tensor]:
+        """The tensors under network, ema, optimizer or basis, by the rest of their names."""
+        return {
+            key.removeprefix(f"{name}."): value for key, value in self.tensors.items() if key.startswith(f"{name}.")
+        }
+
+
+def path_of(folder: Path, step: int) -> Path:
+    return folder / f"step-{step:08d}.safetensors"
+
+
+def write(path: Path, tensors: Mapping[str, Tensor], header: Mapping[str, Any]) -> None:
+    """To a temporary name first, so that whatever happens `path` is a whole checkpoint or what it was before."""
+    flat = {name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}
+    owners = {tensor.data_ptr(): name for name, tensor in flat.items()}
+    flat = {
+        name: tensor if owners[tensor.data_ptr()] == name else tensor.clone() for name, tensor in flat.items()
+    }  # tied
+    metadata = {"format": FORMAT, "version": str(VERSION)}
+    metadata["header"] = json.dumps({**header, "checksum": _checksum(flat)})
+    with replacing(path) as temporary:
+        try:
+            save_file(flat, temporary, metadata)
+        except SafetensorError as error:
+            raise OSError(str(error)) from error
+
+
+def read(path: Path) -> Checkpoint:
+    try:
+        with safe_open(path, framework="pt") as file:
+            metadata = file.metadata() or {}
+            if metadata.get("format") != FORMAT:
+                raise DamagedError(f"{path} is not a checkpoint of gsure.")
+            if int(metadata["version"]) > VERSION:
+                raise DamagedError(
+                    f"{path} has format version {metadata['version']}, this gsure reads up to {VERSION}: upgrade."
+                )
+            header = json.loads(metadata["header"])
+            tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+    except (SafetensorError, KeyError, ValueError) as error:
+        if isinstance(error, DamagedError):
+            raise
+        raise DamagedError(f"{path} is damaged: {error}.") from error
+    if header.get("checksum") != _checksum(tensors):
+        raise DamagedError(f"{path} is damaged: its checksum is wrong.")
+    return Checkpoint(path, tensors, header)
+
+
+def _checksum(tensors: Mapping[str, Tensor]) -> int:
+    checksum = 0
+    for name in sorted(tensors):
+        values = tensors[name].reshape(-1).view(torch.uint8).numpy().data
+        checksum = zlib.crc32(values, zlib.crc32(name.encode(), checksum))
+    return checksum
+
+
+def steps_of(folder: Path) -> list[int]:
+    """Of the checkpoints in a folder, the latest first."""
+    found = [re.fullmatch(r"step-(\d{8,})\.safetensors", path.name) for path in folder.glob("step-*.safetensors")]
+    return sorted((int(match[1]) for match in found if match), reverse=True)
+
+
+def read_latest(folder: Path) -> tuple[Checkpoint, list[str]]:
+    """The latest good checkpoint, and what is wrong with later ones."""
+    complaints: list[str] = []
+    for step in steps_of(folder):
+        try:
+            return read(path_of(folder, step)), complaints
+        except DamagedError as error:
+            complaints.append(str(error))
+    raise ValueError(" ".join([*complaints, f"There is no checkpoint to go on from in {folder}."]))
+
+
+def prune(folder: Path, keep: int) -> None:
+    for step in steps_of(folder)[keep:]:
+        path_of(folder, step).unlink()
+
+
+def disown_after(folder: Path, step: int) -> None:
+    """Checkpoints after this step could not be read: they keep their content, but no longer count. Half-written ones go."""
+    for begun in folder.glob(".*.tmp"):
+        begun.unlink()
+    for later in steps_of(folder):
+        if later > step:
+            path_of(folder, later).rename(folder / f"damaged-{later:08d}")
+
+
+def optimizer_tensors(network: nn.Module, optimizer: torch.optim.Optimizer) -> dict[str, Tensor]:
+    """Adam's moments and step counts, by the names of the parameters."""
+    return {
+        f"{name}.{key}": torch.as_tensor(value)
+        for name, parameter in network.named_parameters()
+        for key, value in optimizer.state[parameter].items()
+    }
+
+
+def load_optimizer(network: nn.Module, optimizer: torch.optim.Optimizer, tensors: Mapping[str, Tensor]) -> None:
+    state: dict[int, dict[str, Tensor]] = {}
+    names = [name for name, _ in network.named_parameters()]
+    for key, value in tensors.items():
+        name, _, what = key.rpartition(".")
+        state.setdefault(names.index(name), {})[what] = value
+    optimizer.load_state_dict({**optimizer.state_dict(), "state": state})

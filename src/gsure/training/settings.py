@@ -1,0 +1,198 @@
+"""The settings of a run: one flat, frozen table, and presets of it. No torch here, so that --help is quick."""
+
+import dataclasses
+import difflib
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal, get_args, get_origin
+
+import yaml
+
+PRESETS = Path(__file__).parent / "presets"
+
+
+def _setting(default: Any, about: str, free: bool = False) -> Any:
+    """A field with its help. `free` ones say how far or how visibly a run goes: they may change when it is resumed."""
+    return field(default=default, metadata={"help": about, "free": free})
+
+
+@dataclass(frozen=True)
+class Settings:
+    """Everything that a run does, but for its files. Defaults serve a small image set; presets change them together."""
+
+    data_as: Literal["measured", "oracle", "naive"] = _setting(
+        "measured", "measured: learn from what was measured; oracle: from --clean; naive: from ȳ as if it were clean"
+    )
+    objective: Literal["tweedie", "gsure-y", "gsure", "paper", "exact"] = _setting(
+        "tweedie", "the loss, see docs/method.md"
+    )
+    gamma: Literal["one", "snr", "v"] = _setting(
+        "one", "weight over time of the error in x; snr makes it one in ε, v one in v"
+    )
+    weighted: bool = _setting(True, "W = E[P]^(-1/2); no-weighted is W = I, as the paper's CelebA")
+    hide: float = _setting(0.0, "hide this share of what was measured from the network, and keep it in the loss")
+    complete_at: tuple[int, ...] = _setting(
+        (),
+        "steps after which the model fills in what was not measured, to learn from whole signals from then on; 0: before the "
+        "first, by a Gaussian law with the moments of the measurements",
+    )
+    completions: int = _setting(
+        10_000, "how many measurements the model fills in, at most; the others are not used then"
+    )
+    completion_calls: int = _setting(10, "network calls to fill in one")
+    divergence: Literal["double-backward", "finite-difference"] = _setting(
+        "double-backward", "how gsure-y, gsure, paper and exact estimate it"
+    )
+    divergence_fraction: float = _setting(1.0, "on this share of each batch")
+
+    predicts: Literal["x", "eps", "v"] = _setting("x", "what the network puts out")
+    sees_mask: bool = _setting(False, "tell the network which entries were measured")
+    network: Literal["unet", "mlp"] = _setting("unet", "unet for square images, mlp for anything")
+    width: int = _setting(32, "channels at full resolution; hidden units of an mlp")
+    multipliers: tuple[int, ...] = _setting((1, 2, 2), "unet: channels at each resolution, as multiples of width")
+    attention: tuple[int, ...] = _setting((), "unet: resolutions that have attention")
+    depth: int = _setting(3, "mlp: hidden layers")
+    dropout: float = _setting(0.1, "unet")
+    groups: int = _setting(32, "unet: groups of normalisation, at most; few in a narrow network")
+    layers: int = _setting(2, "unet: residual blocks at each resolution on the way down, one more on the way up")
+    patch: int = _setting(
+        1, "unet: takes patches of so many pixels squared as channels; wider networks in the same time"
+    )
+
+    schedule: Literal["for_noise", "linear", "cosine"] = _setting(
+        "for_noise", "for_noise: linear, entered where its noise reaches the data's"
+    )
+    beta_1: float = _setting(1e-4, "for_noise, linear: first step")
+    beta_T: float = _setting(0.02, "for_noise, linear: last step; the paper prints 0.2 and uses 0.02")  # noqa: N815
+    T: int = _setting(1000, "number of noise levels")
+
+    steps: int = _setting(10_000, "steps of the optimizer", free=True)
+    batch: int = _setting(64, "measurements a step, over all processes")
+    accumulate: int = _setting(1, "parts in which a process computes its share of a batch, to save memory")
+    lr: float = _setting(2e-4, "learning rate of Adam")
+    warmup: int = _setting(0, "steps over which the learning rate rises from zero")
+    decay: Literal["none", "linear", "cosine"] = _setting(
+        "none", "how the learning rate falls to zero at the last step"
+    )
+    clip: float = _setting(1.0, "largest norm of the gradient; 0 is no limit")
+    ema: float = _setting(0.999, "decay of the average of weights that samples and is validated")
+    flip: bool = _setting(False, "mirror half of the measurements; only for corruptions that commute with it")
+    precision: Literal["float32", "bf16"] = _setting("float32", "bf16: mixed precision, where the hardware has it")
+    channels_last: bool = _setting(True, "memory format of the unet; faster on CPUs and on recent GPUs")
+    compile: bool = _setting(False, "torch.compile the network: minutes first, faster steps then")
+    seed: int = _setting(0, "of weights, order and noise")
+
+    held_out: float = _setting(0.05, "share of the groups kept for validation; 0 validates nothing")
+    bands: int = _setting(8, "validation: parts of the range of t, each with its own estimate", free=True)
+    validate_on: int = _setting(256, "validation: at most so many of the held-out measurements", free=True)
+    checkpoint_every: int = _setting(500, "steps between checkpoints; each is validated", free=True)
+    picture_every: int = _setting(1000, "steps between pictures; 0 draws none", free=True)
+    log_every: int = _setting(50, "steps between lines of metrics.jsonl", free=True)
+    keep: int = _setting(2, "how many checkpoints stay, besides the best", free=True)
+
+    def __post_init__(self) -> None:
+        for name in ("multipliers", "attention", "complete_at"):
+            object.__setattr__(self, name, tuple(getattr(self, name)))
+        for setting in dataclasses.fields(self):
+            value = getattr(self, setting.name)
+            if get_origin(setting.type) is Literal and value not in get_args(setting.type):
+                raise ValueError(
+                    f"{option(setting.name)} is one of {', '.join(get_args(setting.type))}, not {value!r}."
+                )
+        for name in (
+            "steps",
+            "batch",
+            "accumulate",
+            "checkpoint_every",
+            "log_every",
+            "keep",
+            "bands",
+            "validate_on",
+            "completions",
+            "completion_calls",
+            "T",
+            "groups",
+            "patch",
+            "layers",
+            "width",
+            "depth",
+        ):
+            if getattr(self, name) < 1:
+                raise ValueError(f"{option(name)} must be at least 1, but is {getattr(self, name)}.")
+        for name in ("warmup", "clip", "picture_every", "seed"):
+            if not getattr(self, name) >= 0:
+                raise ValueError(f"{option(name)} must be at least 0, but is {getattr(self, name)}.")
+        for name in ("ema", "held_out", "dropout"):
+            if not 0 <= getattr(self, name) < 1:
+                raise ValueError(f"{option(name)} must lie in [0, 1), but is {getattr(self, name)}.")
+        if not self.multipliers or min(self.multipliers) < 1:
+            raise ValueError(
+                f"--multipliers are whole numbers of at least 1, one a resolution, but are {self.multipliers}."
+            )
+        if not 0 < self.lr < float("inf"):
+            raise ValueError(f"--lr must be a positive number, but is {self.lr}.")
+        for name in ("bands", "completion_calls"):
+            if getattr(self, name) > self.T:
+                raise ValueError(
+                    f"{option(name)} divides the range of t, so it cannot exceed T = {self.T}, but is {getattr(self, name)}."
+                )
+        if list(self.complete_at) != sorted({step for step in self.complete_at if step >= 0}):
+            raise ValueError(f"--complete-at are growing numbers of steps, of at least 0, but are {self.complete_at}.")
+        needs_divergence = self.objective in ("gsure-y", "gsure", "paper", "exact")
+        if self.compile and needs_divergence and self.divergence == "double-backward":
+            raise ValueError(
+                f"torch.compile has no double backward, which {self.objective} asks for: leave --compile away, or add "
+                "--divergence finite-difference."
+            )
+
+    def differences(self, other: "Settings") -> dict[str, tuple[Any, Any]]:
+        """Settings that differ and matter, which free ones do not: name -> (this one's value, the other's).
+
+        >>> Settings(lr=0.1, keep=3, completions=5).differences(Settings(lr=0.2))
+        {'lr': (0.1, 0.2)}
+        """
+        mine, theirs = dataclasses.asdict(self), dataclasses.asdict(other)
+        idle = () if self.complete_at or other.complete_at else ("completions", "completion_calls")
+        fixed = [f.name for f in dataclasses.fields(self) if not f.metadata["free"] and f.name not in idle]
+        return {name: (mine[name], theirs[name]) for name in fixed if mine[name] != theirs[name]}
+
+
+def option(name: str) -> str:
+    """How a setting is spelled on the command line."""
+    return f"--{name.replace('_', '-')}"
+
+
+def preset_names() -> list[str]:
+    return sorted(path.stem for path in PRESETS.glob("*.yaml"))
+
+
+def read_preset(name: str) -> dict[str, Any]:
+    """The settings that a preset changes. Its key `base` names another preset to start from, `cost` is for people."""
+    if name not in preset_names():
+        near = difflib.get_close_matches(name, preset_names(), n=1, cutoff=0.4)
+        hint = f"did you mean {near[0]}? " if near else ""
+        raise ValueError(f"There is no preset {name!r}: {hint}There are {', '.join(preset_names())}.")
+    changed = yaml.safe_load((PRESETS / f"{name}.yaml").read_text())
+    base, _ = changed.pop("base", None), changed.pop("cost", None)
+    return ({} if base is None else read_preset(base)) | known(changed, f"Preset {name}")
+
+
+def known(values: Mapping[str, Any], where: str) -> dict[str, Any]:
+    """What a YAML file says, as settings: refused if one is unknown or of another type."""
+    settings = {setting.name: setting for setting in dataclasses.fields(Settings)}
+    result = {}
+    for name, value in values.items():
+        if name not in settings:
+            near = difflib.get_close_matches(name, settings, n=1)
+            raise ValueError(
+                f"{where} sets {name!r}, which is no setting{f'; did you mean {near[0]}?' if near else '.'}"
+            )
+        kind: Any = type(settings[name].default)  # YAML has lists for tuples, and 1 for 1.0
+        as_kind = kind(value) if (kind, type(value)) in ((tuple, list), (float, int)) else value
+        if type(as_kind) is not kind:
+            raise ValueError(
+                f"{where} sets {name} to {value!r}, where {'an' if kind is int else 'a'} {kind.__name__} is wanted."
+            )
+        result[name] = as_kind
+    return result

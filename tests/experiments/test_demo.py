@@ -1,0 +1,103 @@
+"""The demo, at a size that takes seconds."""
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+import gsure
+from gsure.cli import main
+from gsure.data.sources import open_source
+from gsure.experiments import chain, demo
+from gsure.training.settings import Settings
+
+SMALL = {
+    "width": 8,
+    "groups": 4,
+    "batch": 8,
+    "warmup": 2,
+    "ema": 0.5,
+    "validate_on": 16,
+    "bands": 2,
+    "picture_every": 0,
+}
+
+
+@pytest.mark.parametrize("kind", ["digits", "mri"])
+def test_the_demo_makes_its_page_and_goes_on_where_it_was(kind, tmp_path, capsys, monkeypatch):
+    chosen = demo.DEMOS[kind]
+    small = {"steps": 4, "checkpoint_every": 4, **SMALL}
+    if kind == "mri":
+        options = {"size": 16, "scale": 0.25}
+        chosen = replace(chosen, train_on={**options, "n": 400}, test_on={**options, "n": 120, "seed": 1})
+        small |= {"attention": [4]}
+    monkeypatch.setitem(demo.DEMOS, kind, replace(chosen, changes=small, restored=2))
+    out = tmp_path / "demo"
+    arguments = ["demo", kind, "--out", str(out), "--n", "40", "--json"]
+    assert main(arguments) == 0, capsys.readouterr().err
+    told = json.loads(capsys.readouterr().out)
+    page = Path(told["page"]).read_text()
+    for word in ("oracle", "naive", "gsure train", "gsure restore"):
+        assert word in page
+    assert "was left out" not in page
+    made = {path: path.stat().st_mtime_ns for path in out.rglob("*") if path.suffix in (".safetensors", ".h5")}
+    assert len(made) > 10
+    assert main(arguments) == 0
+    assert {path: path.stat().st_mtime_ns for path in made} == made, "a second call computes nothing again"
+
+
+@pytest.mark.parametrize(("option", "match"), [("--n", "asks for 40 samples, not 0"), ("--steps", "at least one step")])
+def test_nothing_is_trained_for_a_demo_that_cannot_end(option, match, tmp_path, capsys):
+    assert main(["demo", "digits", "--out", str(tmp_path / "demo"), option, "0"]) == 2
+    assert match in capsys.readouterr().err
+    assert not (tmp_path / "demo").exists()
+
+
+@pytest.mark.parametrize("option", ["--out", "--work"])
+def test_a_file_is_no_folder_to_work_in(option, tmp_path, capsys):
+    (tmp_path / "file").write_text("mine")
+    assert main(["reproduce", "analytic", "--scale", "tiny", option, str(tmp_path / "file")]) == 2
+    assert f"is a file, not a folder: choose another {option}." in capsys.readouterr().err
+    assert (tmp_path / "file").read_text() == "mine"
+
+
+@pytest.mark.parametrize("name", ["report.html", "data/train-clean.h5", ""])
+def test_a_demo_is_not_made_over_anything_else(name, tmp_path, capsys):
+    out = tmp_path / "out"
+    (out / name).parent.mkdir(parents=True, exist_ok=True)
+    (out / name).write_text("mine")
+    assert main(["demo", "digits", "--out", str(out)]) == 2
+    assert "is not a folder of this command: choose another --out." in capsys.readouterr().err
+    assert (out / name).read_text() == "mine"
+
+
+def test_nor_is_one_demo_made_over_another(tmp_path, capsys, monkeypatch):
+    monkeypatch.setattr(demo, "measure_once", lambda *_, **__: (_ for _ in ()).throw(KeyboardInterrupt))
+    with pytest.raises(KeyboardInterrupt):
+        demo.demo("mri", tmp_path)
+    assert main(["demo", "digits", "--out", str(tmp_path)]) == 2
+    assert "kind was mri, now digits" in capsys.readouterr().err
+
+
+def test_a_demo_of_other_steps_is_refused_before_anything_is_trained(tmp_path, capsys):
+    data, small = tmp_path / "d.h5", Settings(steps=2, bands=1, validate_on=8, batch=8, picture_every=0)
+    gsure.corrupt(
+        open_source("digits"), data, gsure.corruption.Patches(0.4, 2), 0.02, limit=60, clean=tmp_path / "c.h5"
+    )
+    chain.train_once(data, tmp_path / "run", small, tmp_path / "c.h5", False)
+    chain.train_once(data, tmp_path / "run", small, tmp_path / "c.h5", False)  # finds it
+    with pytest.raises(ValueError, match=r"trained otherwise \(--steps was 2, now 4\): remove it"):
+        chain.train_once(data, tmp_path / "run", replace(small, steps=4), tmp_path / "c.h5", False)
+
+
+@pytest.mark.parametrize("kind", ["digits", "mri"])
+def test_what_the_model_is_compared_with_differs_by_its_data_and_by_what_only_holes_need(kind):
+    chosen = demo.DEMOS[kind]
+    ours = demo._settings(chosen, "")
+    assert ours.steps == chosen.changes["steps"]
+    for suffix, data_as in (("-oracle", "oracle"), ("-naive", "naive")):
+        other = demo._settings(chosen, suffix)
+        assert other.data_as == data_as
+        assert other.complete_at == ()
+        assert set(ours.differences(other)) <= {"data_as", "complete_at"}
