@@ -21,7 +21,7 @@ from torch import Tensor
 import gsure
 from gsure.corruption import Lines
 from gsure.data.sources import open_source
-from gsure.denoiser import AnyDenoiser
+from gsure.denoiser import BaseDenoiser
 from gsure.gaussian import Gaussian
 from gsure.metrics import psnr
 from gsure.random import generators, normal
@@ -35,7 +35,7 @@ RESULTS, PHANTOMS = Path(__file__).parents[1] / "docs" / "results" / "mri-r4-sma
 """What the networks reached, and from how many phantoms."""
 
 
-class Linear(AnyDenoiser):
+class Linear(BaseDenoiser):
     """E[x̄ | x̄_t] for a Gaussian x̄: its mean given a whole measurement whose noise is that of t."""
 
     def __init__(self, law: Gaussian) -> None:

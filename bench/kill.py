@@ -24,7 +24,7 @@ import torch
 
 import gsure
 from gsure.corruption import Patches
-from gsure.training import checkpoint
+from gsure.training import checkpoints
 from gsure.training.run import Run
 
 PERIOD = 5
@@ -35,7 +35,7 @@ ENDLESS = 10**6
 """Steps of the run while it is killed; how many it makes is settled when it may finish."""
 OPTIONS = (
     f"--width 8 --multipliers [1,2] --attention [] --dropout 0.1 --batch 16 --checkpoint-every {PERIOD} --log-every 1 "
-    "--picture-every 0 --keep 2 --validate-on 16 --bands 2 --json"
+    "--picture-every 0 --keep 2 --validate-on 16 --t-bins 2 --json"
 ).split()
 
 
@@ -135,7 +135,7 @@ def _logged(run: Run, what: str) -> int:
 
 
 def _latest(run: Run) -> int:
-    return max(checkpoint.steps_of(run.checkpoints), default=0)
+    return max(checkpoints.steps_of(run.checkpoints), default=0)
 
 
 def _refuse_ended(process: subprocess.Popen[bytes], run: Run) -> None:
@@ -149,12 +149,12 @@ def _look(when: str, run: Run, began: float) -> Kill:
     if not run.path.exists():
         return Kill(when, 0, 0, torn=False)
     try:
-        config, steps = run.config, checkpoint.steps_of(run.checkpoints)
+        config, steps = run.config, checkpoints.steps_of(run.checkpoints)
         for step in steps:
-            if (found := checkpoint.read(checkpoint.path_of(run.checkpoints, step)).step) != step:
+            if (found := checkpoints.read(checkpoints.path_of(run.checkpoints, step)).step) != step:
                 raise BrokenClaimError(f"The checkpoint of step {step} says that it is of step {found}.")
         if run.best.exists():
-            checkpoint.read(run.best)
+            checkpoints.read(run.best)
         torn = any(path.stat().st_mtime > began for path in run.path.rglob(".*.tmp"))
         kill = Kill(when, _logged(run, "loss"), steps[0], torn)
     except (ValueError, OSError, IndexError) as error:
@@ -170,7 +170,7 @@ def _compare_with_uninterrupted(data: Path, killed: Run) -> None:
         process = _start(data, run, last)
         if process.wait() != 0:
             _refuse_ended(process, run)
-    ends = [checkpoint.read(checkpoint.path_of(run.checkpoints, last)) for run in (killed, straight)]
+    ends = [checkpoints.read(checkpoints.path_of(run.checkpoints, last)) for run in (killed, straight)]
     ours, theirs = ({name: _bytes(tensor) for name, tensor in end.tensors.items()} for end in ends)
     different = sorted(name for name in ours.keys() | theirs.keys() if ours.get(name) != theirs.get(name))
     if different:

@@ -19,7 +19,7 @@ import gsure
 from gsure.data.measurements import Signals
 from gsure.training.examples import Examples
 from gsure.training.settings import Settings, read_preset
-from gsure.training.state import Job
+from gsure.training.state import TrainState
 
 
 class Truth:
@@ -33,10 +33,10 @@ class Truth:
         return self.signals[self.indices[positions]]
 
 
-def tell_the_truth(job: Job, _step: int, _progress: bool) -> None:
-    job.examples = replace(job.examples, completed=cast(Signals, Truth(job.examples)))
-    if job.held_out is not None:
-        job.held_out = replace(job.held_out, completed=cast(Signals, Truth(job.held_out)))
+def tell_the_truth(state: TrainState, _step: int, _progress: bool) -> None:
+    state.examples = replace(state.examples, completed=cast(Signals, Truth(state.examples)))
+    if state.held_out is not None:
+        state.held_out = replace(state.held_out, completed=cast(Signals, Truth(state.held_out)))
 
 
 def main() -> None:
@@ -45,7 +45,7 @@ def main() -> None:
         parser.add_argument(name)
     parser.add_argument("--preset", default="phantom32")
     options = parser.parse_args()
-    settings: dict[str, Any] = read_preset(options.preset) | {"complete_at": [0]}
+    settings: dict[str, Any] = read_preset(options.preset) | {"impute_at": [0]}
     with mock.patch("gsure.training.loop.complete", tell_the_truth):
         gsure.train(options.measurements, options.out, Settings(**settings), clean=options.clean, progress=True)
 

@@ -31,7 +31,7 @@ from gsure.inference.sample import make_sampler
 from gsure.measurement import Measurement
 from gsure.metrics import frechet
 from gsure.metrics.features import open_features
-from gsure.training.build import About, make_denoiser
+from gsure.training.build import DataInfo, make_denoiser
 from gsure.training.run import Run
 from gsure.training.settings import Settings, read_preset
 
@@ -49,7 +49,7 @@ print(next(line for line in open("/proc/self/status") if line.startswith("VmHWM"
 
 def untrained() -> tuple[Denoiser, tuple[int, ...]]:
     settings, shape = Settings(**read_preset("digits")), (1, 8, 8)
-    about = About(shape, "Identity", shape, (1, 2, 2), False, 0.02, (1.0, 1.0), 1797, {})
+    about = DataInfo(shape, "Identity", shape, (1, 2, 2), False, 0.02, (1.0, 1.0), 1797, {})
     return make_denoiser(settings, about, gsure.Identity()).eval(), shape
 
 
@@ -146,7 +146,7 @@ def main() -> None:
     if options.run is None:
         denoiser, shape = untrained()
     else:
-        denoiser, shape = gsure.load(options.run), Run(options.run).config.about.shape
+        denoiser, shape = gsure.load(options.run), Run(options.run).config.data_info.shape
     print(f"{options.run or 'untrained digits network'}: shape {shape}, {torch.get_num_threads()} threads")
     if options.part == "speed":
         overhead(denoiser, shape)

@@ -27,12 +27,12 @@ from gsure.corruption import Patches
 from gsure.data.measurements import Signals
 from gsure.denoiser import Denoiser
 from gsure.random import generators, normal
-from gsure.training import checkpoint
-from gsure.training.build import About, make_denoiser, make_objective
+from gsure.training import checkpoints
+from gsure.training.build import DataInfo, make_denoiser, make_objective
 from gsure.training.loop import STREAM, Log, _batches, _draw, _step
 from gsure.training.settings import Settings, read_preset
-from gsure.training.setup import prepare
-from gsure.training.state import Job
+from gsure.training.setup import setup
+from gsure.training.state import TrainState
 from gsure.training.validation import validate
 
 SETTINGS = Settings(**read_preset("digits"))
@@ -68,7 +68,7 @@ def contestant(name: str, folder: Path) -> Action:
     """A step of "plain", or of an objective of this name. Each has its network and its optimizer; the data is in memory."""
     data, clean = gsure.open(folder / "d.h5"), Signals(folder / "c.h5")
     measurement, x = data[: SETTINGS.batch], clean[: SETTINGS.batch]
-    about, generator = About.of(data), torch.Generator().manual_seed(0)
+    about, generator = DataInfo.of(data), torch.Generator().manual_seed(0)
     denoiser = make_denoiser(SETTINGS, about, data.basis).train()
     optimizer = torch.optim.Adam(denoiser.parameters(), lr=SETTINGS.lr)
     if name == "plain":
@@ -153,52 +153,52 @@ def memory(folder: Path, rounds: int, steps: int) -> None:
     show("  for comparison: gsure-y, double backward / plain", ratios(whole["gsure-y"], whole["plain"]))
 
 
-def loop(job: Job, rounds: int) -> None:
-    batches = _batches(job)
+def loop(state: TrainState, rounds: int) -> None:
+    batches = _batches(state)
     _, [(numbers, positions)] = next(batches)
-    measurement, generator = job.examples[positions], torch.Generator().manual_seed(0)
-    t = job.denoiser.schedule.draw(len(positions), generator)
-    bare = make_denoiser(SETTINGS, job.config.about, job.denoiser.basis).train()
+    measurement, generator = state.examples[positions], torch.Generator().manual_seed(0)
+    t = state.denoiser.schedule.draw(len(positions), generator)
+    bare = make_denoiser(SETTINGS, state.config.data_info, state.denoiser.basis).train()
     optimizer = torch.optim.Adam(bare.parameters(), lr=SETTINGS.lr)
     each = generators(SETTINGS.seed, STREAM, indices=numbers)
 
     def needed() -> None:
-        take_step(bare, optimizer, lambda: job.objective(bare, measurement, t, generator).mean())
+        take_step(bare, optimizer, lambda: state.objective(bare, measurement, t, generator).mean())
 
-    times = alternate({"loop": lambda: _step(job, *next(batches)), "bare": needed}, rounds)
+    times = alternate({"loop": lambda: _step(state, *next(batches)), "bare": needed}, rounds)
     show("overhead of the loop over the bare step", [r - 1 for r in ratios(times["loop"], times["bare"])], 0.03, True)
     parts: dict[str, Action] = {
         "which measurements": lambda: next(batches),
-        "reading them": lambda: job.examples[positions],
+        "reading them": lambda: state.examples[positions],
         "a generator for each": lambda: generators(SETTINGS.seed, STREAM, indices=numbers),
-        "their times": lambda: job.denoiser.schedule.draw(len(each), each),
+        "their times": lambda: state.denoiser.schedule.draw(len(each), each),
         "noise from a generator each": lambda: normal(measurement.shape, each, like=measurement.ybar),
         "  instead of from one (in the bare step)": lambda: normal(measurement.shape, generator, like=measurement.ybar),
-        "average of the weights": lambda: job.average(1),
+        "average of the weights": lambda: state.average(1),
     }
     for name, values in alternate(parts, rounds).items():
         show(f"  {name}", [value / statistics.median(times["bare"]) for value in values], percent=True)
 
 
-def files(job: Job, rounds: int) -> None:
+def files(state: TrainState, rounds: int) -> None:
     """At the rhythm of the preset. A checkpoint counts with the best one, as if every validation were the best so far."""
-    batches, log, numbers = _batches(job), Log(job, None), itertools.count(1)
+    batches, log, numbers = _batches(state), Log(state, None), itertools.count(1)
 
     def write_line() -> None:
-        job.losses.append(0.0)
+        state.losses.append(0.0)
         log.write(0)
 
     def save() -> None:
         done = next(numbers)
-        checkpoint.write(job.run.best, job.averaged_tensors(), job.header(done))
-        checkpoint.write(checkpoint.path_of(job.run.checkpoints, done), job.tensors(), job.header(done))
-        checkpoint.prune(job.run.checkpoints, SETTINGS.keep)
+        checkpoints.write(state.run.best, state.averaged_tensors(), state.header(done))
+        checkpoints.write(checkpoints.path_of(state.run.checkpoints, done), state.tensors(), state.header(done))
+        checkpoints.prune(state.run.checkpoints, SETTINGS.keep)
 
-    actions = {"step": lambda: _step(job, *next(batches)), "line": write_line, "save": save}
+    actions = {"step": lambda: _step(state, *next(batches)), "line": write_line, "save": save}
     aside = {
         "step": actions["step"],
-        "validation": lambda: validate(job.averaged, job.held_out, job.accelerator, SETTINGS.batch),
-        "pictures": lambda: _draw(job, next(numbers)),
+        "validation": lambda: validate(state.averaged, state.held_out, state.accelerator, SETTINGS.batch),
+        "pictures": lambda: _draw(state, next(numbers)),
     }
     times = alternate(actions, rounds, times=1)
     lines = [ratio / SETTINGS.log_every for ratio in ratios(times["line"], times["step"])]
@@ -230,9 +230,9 @@ def main() -> None:
         objectives(folder, rounds)
         memory(folder, rounds=1 if options.quick else 3, steps=3 if options.quick else 10)
         endless = dataclasses.replace(SETTINGS, steps=10**6)  # however many the rounds take
-        job = prepare(folder / "d.h5", folder / "run", endless, None, False, False, None, None)
-        loop(job, rounds)
-        files(job, rounds)
+        state = setup(folder / "d.h5", folder / "run", endless, None, False, False, None, None)
+        loop(state, rounds)
+        files(state, rounds)
     print(f"took {time.monotonic() - began:.0f} s")
 
 

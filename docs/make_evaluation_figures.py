@@ -59,8 +59,8 @@ def draw(folder: Path) -> None:
     left.yaxis.set_minor_locator(NullLocator())
     left.legend(frameon=False, fontsize=8, loc="upper right")
     for name, words in NAMES.items():
-        bands = read(folder / "runs" / name / "denoising.json")["bands"]
-        middle, error = [sum(band["t"]) / 2 for band in bands], [band["full"] for band in bands]
+        t_bins = read(folder / "runs" / name / "denoising.json")["t_bins"]
+        middle, error = [sum(t_bin["t"]) / 2 for t_bin in t_bins], [t_bin["full"] for t_bin in t_bins]
         right.plot(middle, error, ".-", color=COLOURS[name], label=words, markersize=4)
     right.set(xlabel="t", ylabel="denoising error on whole digits", yscale="log")
     right.yaxis.set_major_locator(FixedLocator([0.01, 0.02, 0.05, 0.1, 0.2, 0.4]))

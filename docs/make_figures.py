@@ -120,7 +120,7 @@ def padded(images: np.ndarray, height: int, width: int) -> np.ndarray:
 
 
 def crops(n: int, height: int, width: int) -> list[np.ndarray]:
-    """Pieces of the two photographs that come with scikit-learn, in colour."""
+    """Chunks of the two photographs that come with scikit-learn, in colour."""
     from sklearn.datasets import load_sample_images
 
     rng = np.random.Generator(np.random.PCG64(0))
@@ -140,7 +140,7 @@ def write_array() -> None:
     pieces = [
         Image.fromarray(crop).convert("L").resize((32, 32), Image.Resampling.BOX) for crop in crops(200, 288, 288)
     ]
-    np.save("pieces.npy", np.stack([np.asarray(piece) for piece in pieces]))
+    np.save("chunks.npy", np.stack([np.asarray(piece) for piece in pieces]))
 
 
 def write_faces() -> None:
@@ -235,7 +235,7 @@ WRITERS: dict[str, Callable[[], None]] = {
     "sources/dicom": write_dicom,
     "sources/cfl": write_cfl,
     "sources/ismrmrd": write_ismrmrd,
-    "corruptions/bands": write_photographs,
+    "corruptions/t_bins": write_photographs,
 }
 REAL = {"sources/idx": "fashion", "sources/nifti": "nilearn"}
 

@@ -31,9 +31,9 @@ def draw_tracking(runs: Path) -> None:
     left, right = figure.subplots(1, 2)
     for name in ("digits", "digits-naive"):
         lines = validations(runs / name)
-        for key, marker in (("bands", "."), (None, "o")):
+        for key, marker in (("t_bins", "."), (None, "o")):
             points = (
-                [b for line in lines for b in line["validation"]["bands"]] if key else [_flat(line) for line in lines]
+                [b for line in lines for b in line["validation"]["t_bins"]] if key else [_flat(line) for line in lines]
             )
             true, estimate, se = ([point[what] for point in points] for what in ("true", "estimate", "difference_se"))
             label = f"{NAMES[name]}, {'a band of t' if key else 'all t'}"
@@ -91,7 +91,7 @@ def main() -> None:
     sys.stdout.write(table(runs) + "\n")
     for name in ("digits", "digits-naive"):
         points = [_flat(line) for line in validations(runs / name)]
-        points += [band for line in validations(runs / name) for band in line["validation"]["bands"]]
+        points += [band for line in validations(runs / name) for t_bin in line["validation"]["t_bins"]]
         correlation = statistics.correlation([p["true"] for p in points], [p["estimate"] for p in points])
         worst = max(abs(p["estimate"] / p["true"] - 1) for p in points)
         sys.stdout.write(

@@ -12,14 +12,14 @@ from torch import nn
 
 import gsure
 from gsure.data.sources import open_source
-from gsure.training import checkpoint
+from gsure.training import checkpoints
 from gsure.training import loop as training
 from gsure.training.run import Run
 from gsure.training.settings import Settings
 
 TINY = Settings(
     network="unet", width=8, multipliers=(1, 2), dropout=0.2, batch=8, accumulate=2, steps=12, lr=1e-3, ema=0.9, warmup=3,
-    held_out=0.1, bands=2, validate_on=8, checkpoint_every=4, picture_every=0, log_every=2,
+    held_out=0.1, t_bins=2, validate_on=8, checkpoint_every=4, picture_every=0, log_every=2,
 )  # fmt: skip
 QUICK = dataclasses.replace(TINY, network="mlp", width=16, depth=1, accumulate=1)
 
@@ -31,8 +31,8 @@ def make_files(folder: Path) -> Path:
     return folder
 
 
-def final(out: Path) -> checkpoint.Checkpoint:
-    return checkpoint.read_latest(out / "checkpoints")[0]
+def final(out: Path) -> checkpoints.Checkpoint:
+    return checkpoints.read_latest(out / "checkpoints")[0]
 
 
 def same(one: Path, other: Path) -> bool:
@@ -55,10 +55,10 @@ def told(out: Path) -> list[dict]:
 def interrupt_at(monkeypatch, step: int, number: int = signal.SIGINT) -> None:
     original = training._step
 
-    def stepping(job, current, parts):
+    def stepping(state, current, parts):
         if current == step:
             os.kill(os.getpid(), number)
-        return original(job, current, parts)
+        return original(state, current, parts)
 
     monkeypatch.setattr(training, "_step", stepping)
 

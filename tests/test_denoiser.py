@@ -34,7 +34,9 @@ def test_predicting_eps_and_predicting_x_are_the_same_denoiser(generator):
 def test_of_entries_that_carry_no_signal_it_predicts_x(predicts, generator):
     xbar_t, out = torch.randn(2, 2, 1, 4, 4, generator=generator)
     mask, t = torch.tensor([[1.0, 0.0, 1.0, 0.0], [0.0, 0.0, 1.0, 1.0]]).reshape(2, 1, 1, 4), torch.tensor([2, 70])
-    f = Denoiser(Function(lambda x_t, t, mask: Hartley().to_signal(out)), SCHEDULE, Hartley(), predicts, sees_mask=True)
+    f = Denoiser(
+        Function(lambda x_t, t, mask: Hartley().to_signal(out)), SCHEDULE, Hartley(), predicts, mask_conditioned=True
+    )
     whole, masked = f(xbar_t, t), f(xbar_t, t, mask)
     torch.testing.assert_close(masked, torch.where(mask == 1, whole, out))
     assert (whole - out).abs().min() > 1e-4
@@ -47,8 +49,8 @@ def test_only_a_denoiser_that_sees_the_mask_tells_it_to_the_network():
     seen = []
     network = Function(lambda x_t, t, *mask: seen.append(mask) or x_t)
     Denoiser(network, SCHEDULE, Identity())(xbar_t, t, mask * 0)
-    Denoiser(network, SCHEDULE, Identity(), sees_mask=True)(xbar_t, t, mask * 0)
-    Denoiser(network, SCHEDULE, Identity(), sees_mask=True)(xbar_t, t)
+    Denoiser(network, SCHEDULE, Identity(), mask_conditioned=True)(xbar_t, t, mask * 0)
+    Denoiser(network, SCHEDULE, Identity(), mask_conditioned=True)(xbar_t, t)
     assert seen[0] == ()
     assert seen[1][0].shape == (2, 1, 1, 4)
     assert not seen[1][0].any()
@@ -77,7 +79,7 @@ def test_a_unet_sees_the_mask_exactly_if_told_so(options, generator):
     network = unet(**SMALL, **options).eval()
     for parameter in network.parameters():  # away from the start, at which the last layer hears little
         parameter.data += 0.1 * torch.randn(parameter.shape, generator=generator)
-    denoiser = Denoiser(network, SCHEDULE, Identity(), sees_mask=bool(options))
+    denoiser = Denoiser(network, SCHEDULE, Identity(), mask_conditioned=bool(options))
     xbar_t, t = torch.randn(2, 2, 8, 8, generator=generator), torch.tensor([3, 80])
     masks = (torch.rand(2, 2, 1, 1, 8, generator=generator) < 0.5).float()
     with torch.no_grad():
@@ -103,7 +105,7 @@ def test_the_unet_counts_time_as_diffusers_does(generator):
 def test_mlps_take_signals_of_any_shape_and_masks(generator):
     x_t = torch.randn(5, 3, 2, generator=generator)
     assert mlp(6, width=8, depth=1)(x_t, torch.arange(5)).shape == x_t.shape
-    assert mlp(6, width=8, depth=1, sees_mask=True)(x_t, torch.arange(5), torch.ones(5, 1, 2)).shape == x_t.shape
+    assert mlp(6, width=8, depth=1, mask_conditioned=True)(x_t, torch.arange(5), torch.ones(5, 1, 2)).shape == x_t.shape
 
 
 @pytest.mark.parametrize(
@@ -111,7 +113,7 @@ def test_mlps_take_signals_of_any_shape_and_masks(generator):
     [
         (lambda: Denoiser(mlp(2), SCHEDULE, Identity(), predicts="y"), "x, eps, v, not 'y'"),
         (
-            lambda: Denoiser(unet(**SMALL, mask_input="channels"), SCHEDULE, Fourier(), sees_mask=True),
+            lambda: Denoiser(unet(**SMALL, mask_input="channels"), SCHEDULE, Fourier(), mask_conditioned=True),
             "mask_input='embedding'",
         ),
         (lambda: unet(10, 1, attention=()), "divisible by 16, but was given 10"),
@@ -119,7 +121,10 @@ def test_mlps_take_signals_of_any_shape_and_masks(generator):
         (lambda: unet(32, 1, mask_input="embedding"), "mask_shape"),
         (lambda: unet(32, 1, mask_input="picture"), "none, channels, embedding"),
         (lambda: mlp(2, width=7), "even width"),
-        (lambda: mlp(2)(torch.zeros(1, 2), torch.ones(1), torch.ones(1, 2)), "sees_mask=False but was given a mask"),
+        (
+            lambda: mlp(2)(torch.zeros(1, 2), torch.ones(1), torch.ones(1, 2)),
+            "mask_conditioned=False but was given a mask",
+        ),
         (lambda: unet(**SMALL, mask_input="channels")(torch.zeros(1, 2, 8, 8), torch.ones(1)), "was not given a mask"),
     ],
 )

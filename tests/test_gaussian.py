@@ -109,7 +109,7 @@ def test_noise_that_is_stated_larger_than_what_was_measured_is_told(generator):
 
 def test_a_law_of_too_many_entries_is_refused_before_it_fills_the_memory(monkeypatch):
     monkeypatch.setattr(gaussian, "LARGEST", 8)
-    with pytest.raises(ValueError, match="of 9 entries is too large, 8 are the most: leave 0 out of --complete-at"):
+    with pytest.raises(ValueError, match="of 9 entries is too large, 8 are the most: leave 0 out of --impute-at"):
         Gaussian.fit([gsure.Measurement.clean(torch.zeros(2, 9))])
 
 
@@ -117,5 +117,5 @@ def test_so_is_training_that_would_need_one_before_it_writes(monkeypatch, tmp_pa
     data = make_files(tmp_path) / "d.h5"
     monkeypatch.setattr(gaussian, "LARGEST", 8)
     with pytest.raises(ValueError, match="of 64 entries is too large"):
-        gsure.train(data, tmp_path / "run", dataclasses.replace(TINY, complete_at=(0,)))
+        gsure.train(data, tmp_path / "run", dataclasses.replace(TINY, impute_at=(0,)))
     assert not (tmp_path / "run").exists()

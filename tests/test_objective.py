@@ -14,7 +14,7 @@ N, SIZE, SIGMA_0 = 200_000, 16, 0.3
 class Problem:
     """Correlated non-Gaussian signals, unequal singular values and coverage, and some nonlinear denoiser."""
 
-    def __init__(self, sees_mask: bool = False) -> None:
+    def __init__(self, mask_conditioned: bool = False) -> None:
         g = torch.Generator().manual_seed(0)
         mix = torch.randn(SIZE, SIZE, generator=g).double() / SIZE**0.5
         self.xbar = torch.randn(N, SIZE, generator=g).double() ** 3 @ mix / 2
@@ -30,7 +30,7 @@ class Problem:
             self.outputs.append(0.8 * x_t + torch.tanh(x_t @ A + sum(mask)) + 0.1 * torch.sin(3 * x_t))
             return self.outputs[-1]
 
-        self.denoiser = Denoiser(Function(f), SCHEDULE, Identity(), sees_mask=sees_mask)
+        self.denoiser = Denoiser(Function(f), SCHEDULE, Identity(), mask_conditioned=mask_conditioned)
 
     @torch.no_grad()
     def z(self, objective: Objective, t: int, seed: int = 1) -> float:
@@ -85,7 +85,7 @@ def test_tweedie_without_its_correction_is_biased(problem):
 
 @pytest.mark.parametrize("name", ["tweedie", "gsure-y", "gsure"])
 def test_objectives_are_unbiased_for_a_network_that_sees_the_mask(name):
-    assert abs(Problem(sees_mask=True).z(Objective(name, coverage=Problem().coverage, hide=0.3), 2)) < 5
+    assert abs(Problem(mask_conditioned=True).z(Objective(name, coverage=Problem().coverage, hide=0.3), 2)) < 5
 
 
 def test_a_fraction_of_the_batch_and_finite_differences_are_unbiased_too(problem):
@@ -133,11 +133,11 @@ def test_gamma_is_a_weight_over_time_and_the_columns_of_the_table_are_its_two_va
         return objective(problem.denoiser, small, t, torch.Generator().manual_seed(1))
 
     snr = alpha_bar_t / (1 - alpha_bar_t)
-    torch.testing.assert_close(loss("tweedie", gamma="snr"), snr * loss("tweedie"))
+    torch.testing.assert_close(loss("tweedie", weighting="eps"), snr * loss("tweedie"))
     celeba = loss("gsure-y", lambda_t=lambda alpha_bar_t: 1e-4 * torch.ones_like(alpha_bar_t))
-    fastmri = loss("gsure-y", gamma="snr", lambda_t=lambda alpha_bar_t: 1e-4 * (1 - alpha_bar_t) / alpha_bar_t)
+    fastmri = loss("gsure-y", weighting="eps", lambda_t=lambda alpha_bar_t: 1e-4 * (1 - alpha_bar_t) / alpha_bar_t)
     torch.testing.assert_close(loss("paper"), celeba)
-    torch.testing.assert_close(loss("paper", gamma="snr"), fastmri)
+    torch.testing.assert_close(loss("paper", weighting="eps"), fastmri)
 
 
 def test_hiding_takes_whole_units_and_only_kept_ones(generator):
@@ -145,7 +145,7 @@ def test_hiding_takes_whole_units_and_only_kept_ones(generator):
     mask = (torch.rand(n, 1, 2, 2, generator=generator) < 0.6).double().repeat_interleave(4, 2).repeat_interleave(4, 3)
     shown = []
     denoiser = Denoiser(
-        Function(lambda x_t, t, mask: shown.append(mask) or x_t), Schedule.linear(), Identity(), sees_mask=True
+        Function(lambda x_t, t, mask: shown.append(mask) or x_t), Schedule.linear(), Identity(), mask_conditioned=True
     )
     measurement = Measurement(torch.ones(n, 1, size, size).double() * mask, mask, 0.0)
     objective = Objective(coverage=0.6, hide=0.25, unit=(4, 4))
@@ -163,14 +163,14 @@ def test_hidden_entries_are_weighted_as_errors_of_x(generator):
     x, t = torch.randn(3, 1, 2, 4, generator=generator), torch.tensor([2, 300, 900])
     hidden = torch.tensor([0.0, 1.0, 0.0, 1.0]).expand(1, 1, 2, 4)
     data, schedule = Measurement(x, torch.ones(1, 1, 2, 4), 0.0), Schedule.linear()
-    silent = Denoiser(Function(lambda x_t, t, mask: torch.zeros_like(x_t)), schedule, Identity(), sees_mask=True)
-    for gamma, weigh in {"v": lambda a: 1 / (1 - a), "snr": lambda a: a / (1 - a)}.items():
-        loss = Objective(coverage=1.0, gamma=gamma).compare(silent, data.hide(hidden), data, t, generator)
+    silent = Denoiser(Function(lambda x_t, t, mask: torch.zeros_like(x_t)), schedule, Identity(), mask_conditioned=True)
+    for weighting, weigh in {"v": lambda a: 1 / (1 - a), "eps": lambda a: a / (1 - a)}.items():
+        loss = Objective(coverage=1.0, weighting=weighting).loss(silent, data.hide(hidden), data, t, generator)
         weight = weigh(schedule.at(t, like=x)).float()
         wanted = torch.where(hidden == 1, weight.clamp(max=1), weight) * x**2
         torch.testing.assert_close(loss, wanted.flatten(1).mean(1))
         blind = Denoiser(Function(lambda x_t, t: torch.zeros_like(x_t)), schedule, Identity())
-        loss = Objective(coverage=1.0, gamma=gamma).compare(blind, data.hide(hidden), data, t, generator)
+        loss = Objective(coverage=1.0, weighting=weighting).loss(blind, data.hide(hidden), data, t, generator)
         torch.testing.assert_close(loss, (weight * x**2).flatten(1).mean(1))  # it cannot tell them apart
 
 
@@ -178,7 +178,7 @@ def test_lines_are_hidden_whole_because_their_mask_is_compact(generator):
     mask = torch.ones(50, 1, 1, 8)
     shown = []
     denoiser = Denoiser(
-        Function(lambda x_t, t, mask: shown.append(mask) or x_t), Schedule.linear(), Identity(), sees_mask=True
+        Function(lambda x_t, t, mask: shown.append(mask) or x_t), Schedule.linear(), Identity(), mask_conditioned=True
     )
     Objective(coverage=1.0, hide=0.5)(
         denoiser, Measurement(torch.zeros(50, 2, 4, 8), mask, 0.1), torch.full((50,), 300), generator
@@ -214,7 +214,7 @@ def test_dropout_is_drawn_from_the_generator(generator):
     ("options", "message"),
     [
         ({"name": "sure"}, "'sure' is not one of tweedie, gsure-y, gsure, paper, exact"),
-        ({"gamma": "two"}, "'two' is not one of one, snr"),
+        ({"weighting": "two"}, "'two' is not one of x, eps"),
         (
             {"coverage": torch.tensor([[0.5, 0.0, 0.0]])},
             r"2 of 3 entries are never measured .* the first at \(0, 1\), \(0, 2\)",

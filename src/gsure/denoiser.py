@@ -13,7 +13,7 @@ from gsure.schedule import Schedule
 Predicts = Literal["x", "eps", "v"]
 
 
-class AnyDenoiser(nn.Module, ABC):
+class BaseDenoiser(nn.Module, ABC):
     """What samplers take: any f: (x̄_t, t) -> x̄-hat that knows its schedule and basis, a network's or one made from another."""
 
     schedule: Schedule
@@ -25,24 +25,29 @@ class AnyDenoiser(nn.Module, ABC):
     ) -> Float[Tensor, "b *n"]: ...
 
 
-class Denoiser(AnyDenoiser):
+class Denoiser(BaseDenoiser):
     """f = Vᵀ network(V x̄_t, t); or, with ε̂ or v̂ = Vᵀ network(V x̄_t, t), for `predicts="eps"` and `"v"`
 
         f = (x̄_t - √(1-ᾱ_t) ε̂)/√ᾱ_t,    f = √ᾱ_t x̄_t - √(1-ᾱ_t) v̂    (Salimans and Ho, 2022).
 
     Near t = 0, ε and v leave the details of x̄_t as they are; near T, x and v do not magnify errors. v has both, and is not
     in the paper.
-    The network works in signal space, on (b, *n) signals and integer times in 1..T. With `sees_mask=True` it is also
+    The network works in signal space, on (b, *n) signals and integer times in 1..T. With `mask_conditioned=True` it is also
     told which entries of x̄_t carry signal, as network(x_t, t, mask); no condition then means that all do, P = I. Of an entry
     that carries none, whatever it `predicts`, it predicts x: x̄_t is noise there, and x would be a small difference of ε or v.
     """
 
     def __init__(
-        self, network: nn.Module, schedule: Schedule, basis: Basis, predicts: Predicts = "x", sees_mask: bool = False
+        self,
+        network: nn.Module,
+        schedule: Schedule,
+        basis: Basis,
+        predicts: Predicts = "x",
+        mask_conditioned: bool = False,
     ) -> None:
         if predicts not in get_args(Predicts):
             raise ValueError(f"A denoiser predicts one of {', '.join(get_args(Predicts))}, not {predicts!r}.")
-        if sees_mask and getattr(network, "mask_input", None) == "channels" and not basis.is_signal:
+        if mask_conditioned and getattr(network, "mask_input", None) == "channels" and not basis.is_signal:
             raise ValueError(
                 f"mask_input='channels' shows the mask as a picture beside the signal, but in {basis} a mask entry is no "
                 "pixel: build the network with mask_input='embedding' and mask_shape."
@@ -52,7 +57,7 @@ class Denoiser(AnyDenoiser):
         self.schedule = schedule
         self.basis = basis
         self.predicts = predicts
-        self.sees_mask = sees_mask
+        self.mask_conditioned = mask_conditioned
 
     def forward(
         self, xbar_t: Float[Tensor, "b *n"], t: Int[Tensor, " b"], condition: Float[Tensor, "..."] | None = None
@@ -60,7 +65,7 @@ class Denoiser(AnyDenoiser):
         """x̄-hat. `condition` is the mask of x̄_t, of as many dimensions; a mask-blind denoiser ignores it."""
         t = t.to(xbar_t.device)
         x_t = self.basis.to_signal(xbar_t)
-        seen = (_as_batch(condition, xbar_t),) if self.sees_mask else ()
+        seen = (_as_batch(condition, xbar_t),) if self.mask_conditioned else ()
         predicted = self.basis.to_spectral(self.network(x_t, t, *seen))
         xbar_hat = self._as_x(predicted, xbar_t, t)
         return torch.where(seen[0] == 1, xbar_hat, predicted) if seen else xbar_hat

@@ -18,7 +18,7 @@ from gsure.random import Generators, normal
 
 LARGEST = 4096
 """Entries, above which a matrix of them is too much to invert for each measurement."""
-DOUBT = 1e-3
+EIGENVALUE_FLOOR = 1e-3
 """Of the mean variance is left in every direction, or what few samples do not show would count as known."""
 
 
@@ -26,7 +26,7 @@ def check_size(n: int) -> None:
     """Raise an error if a law of so many entries is too large."""
     if n > LARGEST:
         raise ValueError(
-            f"A Gaussian law of {n:,} entries is too large, {LARGEST:,} are the most: leave 0 out of --complete-at, so that "
+            f"A Gaussian law of {n:,} entries is too large, {LARGEST:,} are the most: leave 0 out of --impute-at, so that "
             "the network completes measurements when it has learned."
         )
 
@@ -44,9 +44,11 @@ class Gaussian:
         if not float(variances.mean()) > 0:
             raise ValueError(
                 "Second moments tell of no signal: the noise that the file states is as large as all that was measured. Look "
-                "at it with gsure inspect, or leave 0 out of --complete-at."
+                "at it with gsure inspect, or leave 0 out of --impute-at."
             )
-        variances = variances.clamp(min=DOUBT * float(variances.mean()))  # moments of few samples can go below 0
+        variances = variances.clamp(
+            min=EIGENVALUE_FLOOR * float(variances.mean())
+        )  # moments of few samples can go below 0
         self.root = directions * variances.sqrt()
         self.covariance = self.root @ self.root.mH
 

@@ -31,7 +31,7 @@ class UNet(nn.Module):
         if (mask is None) != (self.mask_input == "none"):
             raise ValueError(
                 f"This U-Net has mask_input={self.mask_input!r} but was {'not ' if mask is None else ''}given a mask: "
-                "set Denoiser(..., sees_mask=True) and unet(..., mask_input=...) together."
+                "set Denoiser(..., mask_conditioned=True) and unet(..., mask_input=...) together."
             )
         labels = None if self.mask_embedding is None else self.mask_embedding(mask)
         if mask is not None and self.mask_embedding is None:
@@ -143,11 +143,11 @@ def _refuse_unet(
 class MLP(nn.Module):
     """A multilayer perceptron on flattened signals, told the time by sines and cosines."""
 
-    def __init__(self, size: int, width: int, depth: int, sees_mask: bool) -> None:
+    def __init__(self, size: int, width: int, depth: int, mask_conditioned: bool) -> None:
         super().__init__()
         self.width = width
-        self.sees_mask = sees_mask
-        self.enter = nn.Linear(size * (2 if sees_mask else 1), width)
+        self.mask_conditioned = mask_conditioned
+        self.enter = nn.Linear(size * (2 if mask_conditioned else 1), width)
         self.time = nn.Sequential(nn.Linear(width, width), nn.SiLU(), nn.Linear(width, width * depth))
         self.hidden = nn.ModuleList(nn.Linear(width, width) for _ in range(depth))
         self.leave = nn.Linear(width, size)
@@ -155,10 +155,10 @@ class MLP(nn.Module):
     def forward(
         self, x_t: Float[Tensor, "b *n"], t: Int[Tensor, " b"], mask: Float[Tensor, "b *m"] | None = None
     ) -> Float[Tensor, "b *n"]:
-        if (mask is not None) != self.sees_mask:
+        if (mask is not None) != self.mask_conditioned:
             raise ValueError(
-                f"This MLP was built with sees_mask={self.sees_mask} but was {'not ' if mask is None else ''}given a mask: "
-                "set Denoiser(..., sees_mask=...) and mlp(..., sees_mask=...) together."
+                f"This MLP was built with mask_conditioned={self.mask_conditioned} but was {'not ' if mask is None else ''}given a mask: "
+                "set Denoiser(..., mask_conditioned=...) and mlp(..., mask_conditioned=...) together."
             )
         seen = x_t.flatten(1) if mask is None else torch.cat([x_t.flatten(1), mask.expand_as(x_t).flatten(1)], 1)
         h = self.enter(seen)
@@ -172,11 +172,11 @@ class MLP(nn.Module):
         return self.leave(nn.functional.silu(h)).reshape(x_t.shape)
 
 
-def mlp(size: int, width: int = 128, depth: int = 3, sees_mask: bool = False, seed: int = 0) -> MLP:
+def mlp(size: int, width: int = 128, depth: int = 3, mask_conditioned: bool = False, seed: int = 0) -> MLP:
     """A small residual MLP for signals of `size` entries in all; `seed` fixes the initial weights."""
     if size < 1 or width < 2 or width % 2 or depth < 1:
         raise ValueError(
             f"An MLP needs size >= 1, an even width and depth >= 1, but was given size={size}, width={width}, depth={depth}."
         )
     with forked(seed):
-        return MLP(size, width, depth, sees_mask)
+        return MLP(size, width, depth, mask_conditioned)

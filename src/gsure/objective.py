@@ -29,7 +29,7 @@ from gsure.measurement import Measurement
 from gsure.random import Generators, forked, normal, seed_from, uniform
 
 Name = Literal["tweedie", "gsure-y", "gsure", "paper", "exact"]
-Gamma = Literal["one", "snr", "v"]
+Weighting = Literal["x", "eps", "v"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -40,7 +40,7 @@ class Objective:
     loss tells the denoising error; being an unbiased estimate, that of a single batch may be negative.
 
     coverage    E[P], broadcastable against a batch of signals; 1 gives W = I
-    gamma       weight over time: "one"; "snr", ᾱ/(1-ᾱ), which turns an error in x into one in ε; "v", 1/(1-ᾱ), into one in v;
+    weighting       weight over time: "one"; "snr", ᾱ/(1-ᾱ), which turns an error in x into one in ε; "v", 1/(1-ᾱ), into one in v;
                 at most 1 for hidden entries, if the network is told the mask and so predicts x of them
     hide        further corruption: this share of the kept units is hidden from the network but stays in the loss
     unit        block of mask entries that one corruption drops together, such as (4, 4); () takes them one by one
@@ -51,7 +51,7 @@ class Objective:
 
     name: Name = "tweedie"
     coverage: Shaped[Tensor, "..."] | float = field(kw_only=True)
-    gamma: Gamma = field(default="one", kw_only=True)
+    weighting: Weighting = field(default="x", kw_only=True)
     hide: float = field(default=0.0, kw_only=True)
     unit: Sequence[int] = field(default=(), kw_only=True)
     floor: float = field(default=0.1, kw_only=True)
@@ -60,7 +60,7 @@ class Objective:
     squared_weight: Float[Tensor, "..."] = field(init=False, repr=False)  # W² = 1 / E[P]
 
     def __post_init__(self) -> None:
-        for value, names in ((self.name, Name), (self.gamma, Gamma)):
+        for value, names in ((self.name, Name), (self.weighting, Weighting)):
             if value not in get_args(names):
                 raise ValueError(f"{value!r} is not one of {', '.join(get_args(names))}.")
         coverage = torch.as_tensor(self.coverage, dtype=torch.float64)
@@ -98,9 +98,9 @@ class Objective:
         network sees of the measurement: else that is all that is not hidden."""
         if shown is None:
             shown = measurement.hide(self._hidden(measurement, generator)) if self.hide else measurement
-        return self.compare(denoiser, shown, measurement, t, generator, probe)
+        return self.loss(denoiser, shown, measurement, t, generator, probe)
 
-    def compare(
+    def loss(
         self,
         denoiser: Denoiser,
         shown: Measurement,
@@ -131,8 +131,8 @@ class Objective:
                 return denoiser(x, t[samples], shown[samples].mask)
 
         scale, target, constant, divisor, lambda_t = self._terms(shown, scored, xbar_t, alpha_bar_t)
-        gamma_t = self._gamma(alpha_bar_t).to(ybar)
-        if denoiser.sees_mask:
+        gamma_t = self._gamma_t(alpha_bar_t).to(ybar)
+        if denoiser.mask_conditioned:
             gamma_t = torch.where(shown.mask == 1, gamma_t, gamma_t.clamp(max=1))
         weight = gamma_t * scored.mask * self.squared_weight.to(ybar)  # γ_t P W²
         diagonal = (lambda_t.to(ybar) * shown.mask * weight).expand_as(ybar)
@@ -144,11 +144,11 @@ class Objective:
         error = ((scale.to(ybar) * xbar_hat - target) ** 2 - constant.to(ybar)) / divisor.to(ybar)
         return (weight * error).flatten(1).mean(1) + 2 * divergence / ybar[0].numel()
 
-    def _gamma(self, alpha_bar_t: Tensor) -> Tensor:
-        match self.gamma:
-            case "one":
+    def _gamma_t(self, alpha_bar_t: Tensor) -> Tensor:
+        match self.weighting:
+            case "x":
                 return torch.ones_like(alpha_bar_t)
-            case "snr":
+            case "eps":
                 return alpha_bar_t / (1 - alpha_bar_t)
             case "v":
                 return 1 / (1 - alpha_bar_t)
@@ -180,7 +180,7 @@ class Objective:
                     *(torch.where(quiet, stein, tweedie) for stein, tweedie in zip(by_stein, by_tweedie, strict=True))
                 )
             case "paper":
-                terms = by_stein._replace(lambda_t=1e-4 / self._gamma(alpha_bar_t))
+                terms = by_stein._replace(lambda_t=1e-4 / self._gamma_t(alpha_bar_t))
             case "gsure":
                 noise = (1 - alpha_bar_t) / alpha_bar_t
                 terms = Terms(

@@ -16,7 +16,7 @@ def as_picture(x: Tensor, is_complex: bool) -> Tensor:
     return x.movedim(0, -1) if len(x) == 3 else x[0]
 
 
-def coloured(picture: Tensor, kept: Tensor) -> Tensor:
+def tint_missing(picture: Tensor, kept: Tensor) -> Tensor:
     """The picture with a colour of its own where nothing was measured."""
     missing = torch.tensor([0.55, 0.70, 0.90])  # blue: grey is a value, and sand is skin
     colours = picture if picture.ndim == 3 else picture[..., None].expand(-1, -1, 3)
@@ -48,10 +48,10 @@ def draw_panel(folder: Path, signals: Mapping[str, Tensor], is_complex: bool) ->
     """
     from matplotlib.figure import Figure
 
-    spread = _strength(signals["std"])
+    spread = root_sum_of_squares(signals["std"])
     maps = {"standard deviation": spread}
     if "clean" in signals:
-        maps["error of the mean"] = _strength(signals["mean"] - signals["clean"])
+        maps["error of the mean"] = root_sum_of_squares(signals["mean"] - signals["clean"])
     largest = float(torch.cat([values.flatten() for values in maps.values()]).quantile(0.999)) or 1.0
     shown = {"baseline": "baseline", "mean": "mean of draws", "draw": "one draw"}
     shown |= {"clean": "clean"} if "clean" in signals else {}
@@ -73,7 +73,7 @@ def draw_panel(folder: Path, signals: Mapping[str, Tensor], is_complex: bool) ->
         figure.savefig(folder / f"{k:05d}.png", dpi=130)
 
 
-def _strength(x: Tensor) -> Tensor:
+def root_sum_of_squares(x: Tensor) -> Tensor:
     """(b, h, w): the root of the sum of squares over channels, of complex pairs and of colours alike."""
     return torch.linalg.vector_norm(x, dim=1)
 
@@ -84,7 +84,7 @@ def draw_comparison(
     """Rows of signals, shown as pictures, and of standard deviations, shown as maps that share one colour scale with all."""
     from matplotlib.figure import Figure
 
-    spreads = [{name: _strength(x[None])[0] for name, x in stds.items()} for _, _, stds in rows]
+    spreads = [{name: root_sum_of_squares(x[None])[0] for name, x in stds.items()} for _, _, stds in rows]
     largest = max(float(values.max()) for row in spreads for values in row.values())
     columns = len(rows[0][1]) + len(rows[0][2])
     figure = Figure(figsize=(1.8 * columns + 0.7, 1.9 * len(rows) + 0.3), layout="constrained")

@@ -18,17 +18,17 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from gsure.denoiser import AnyDenoiser
+from gsure.denoiser import BaseDenoiser
 from gsure.measurement import Measurement
 
 
-class Posterior(AnyDenoiser):
+class Posterior(BaseDenoiser):
     """E[x̄ | x̄_t, ȳ] for a batch of measurements; sample k of a batch belongs to measurement k.
 
     Each of the `iterations` of conjugate gradients costs a vector-Jacobian product, about two network calls; one comes last.
     """
 
-    def __init__(self, denoiser: AnyDenoiser, measurement: Measurement, iterations: int = 3) -> None:
+    def __init__(self, denoiser: BaseDenoiser, measurement: Measurement, iterations: int = 3) -> None:
         if iterations < 1:
             raise ValueError(f"Conjugate gradients need at least one iteration, but {iterations} were asked for.")
         super().__init__()

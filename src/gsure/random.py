@@ -2,9 +2,13 @@
 
 Everything random takes `generator`: one `torch.Generator` for the whole batch, or a sequence of them, one per sample.
 With one per sample, made by `generators(seed, ...)`, what is drawn for sample k does not depend on its batch.
+
+Inside of the package every generator is keyed by (seed, stream, ...), and `Stream` lists all streams: no two purposes share
+their random numbers, whatever seeds a user chooses.
 """
 
 import contextlib
+import enum
 import hashlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
 
@@ -15,18 +19,83 @@ from torch import Tensor
 Generators = torch.Generator | Sequence[torch.Generator]
 
 
-def generators(seed: int, *key: int, indices: Iterable[int] | np.ndarray) -> list[torch.Generator]:
-    """One generator per index, determined by (seed, *key, index) and by nothing else.
+class Stream(enum.Enum):
+    """What random numbers are for. A key starts with the name, so members may be reordered, but not renamed."""
+
+    # data
+    CORRUPT = enum.auto()
+    COVERAGE = enum.auto()
+    BATCH_ORDER = enum.auto()
+    SPLIT = enum.auto()
+    PHANTOM = enum.auto()
+    TINT = enum.auto()
+    POISSON_DISC_SCALE = enum.auto()
+    BLUR_ADVICE = enum.auto()
+    # checks of what a user brings
+    CHECK_BASIS = enum.auto()
+    CHECK_CORRUPTION = enum.auto()
+    # training
+    WEIGHTS = enum.auto()
+    TRAIN = enum.auto()
+    VALIDATION_NOISE = enum.auto()
+    VALIDATION_TIMES = enum.auto()
+    PREVIEW_SAMPLES = enum.auto()
+    PREVIEW_DENOISED = enum.auto()
+    IMPUTE = enum.auto()
+    # inference
+    SAMPLE = enum.auto()
+    RESTORE = enum.auto()
+    # evaluation
+    REFERENCE_HALVES = enum.auto()
+    REFERENCE_ORDER = enum.auto()
+    MEASURE_SAMPLES = enum.auto()
+    SLICES = enum.auto()
+    SURVEY = enum.auto()
+    AGREEMENT = enum.auto()
+    INDEPENDENCE_NOISE = enum.auto()
+    INDEPENDENCE_FIT = enum.auto()
+    FULL_SAMPLING = enum.auto()
+    # experiments
+    ANALYTIC = enum.auto()
+    DENOISING = enum.auto()
+    CLASSIFIER_WEIGHTS = enum.auto()
+    CLASSIFIER_ORDER = enum.auto()
+
+
+Key = int | Stream
+
+
+def generators(
+    seed: int, *key: Key, indices: Iterable[int] | np.ndarray, device: torch.device | str = "cpu"
+) -> list[torch.Generator]:
+    """One generator per index, on the device, determined by (seed, *key, index) and by nothing else.
 
     >>> first, second = generators(0, 7, indices=[3, 4]), generators(0, 7, indices=[4])
     >>> bool(torch.rand(2, generator=first[1]).equal(torch.rand(2, generator=second[0])))
     True
     """
-    return [torch.Generator().manual_seed(_hash(seed, *key, int(index))) for index in indices]
+    where = "cpu" if torch.device(device).type == "meta" else device  # where nothing has a value
+    return [torch.Generator(where).manual_seed(_hash(seed, *key, int(index))) for index in indices]
 
 
-def _hash(*key: int) -> int:
-    digest = hashlib.blake2b(",".join(map(str, key)).encode(), digest_size=8).digest()
+def keyed_generator(seed: int, stream: Stream, *key: Key) -> torch.Generator:
+    """One generator on the host, determined by (seed, stream, *key)."""
+    return torch.Generator().manual_seed(_hash(seed, stream, *key))
+
+
+def numpy_generator(seed: int, stream: Stream, *key: Key) -> np.random.Generator:
+    """The same for NumPy."""
+    return np.random.Generator(np.random.PCG64(_hash(seed, stream, *key)))
+
+
+def keyed_seed(seed: int, stream: Stream, *key: Key) -> int:
+    """A seed for `forked`, determined by (seed, stream, *key)."""
+    return _hash(seed, stream, *key)
+
+
+def _hash(*key: Key) -> int:
+    words = [part.name if isinstance(part, Stream) else str(part) for part in key]
+    digest = hashlib.blake2b(",".join(words).encode(), digest_size=8).digest()
     return int.from_bytes(digest, "big") >> 1  # manual_seed takes 63 bits without a sign
 
 
@@ -55,7 +124,9 @@ def _draw(draw: Callable[..., Tensor], shape: Sequence[int], generator: Generato
 def seed_from(generator: Generators) -> int:
     """A seed that the state of the (first) generator determines; it advances none, so that no sample depends on another."""
     first = generator if isinstance(generator, torch.Generator) else generator[0]
-    return int(torch.randint(2**62, (), generator=first.clone_state(), device=first.device))
+    if first.device.type == "cpu":
+        return int(torch.randint(2**62, (), generator=first.clone_state()))
+    return _hash(first.initial_seed(), first.get_offset())  # all the state of a GPU's, and known on the host
 
 
 @contextlib.contextmanager

@@ -6,7 +6,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from gsure.denoiser import AnyDenoiser
+from gsure.denoiser import BaseDenoiser
 from gsure.measurement import Measurement
 from gsure.random import Generators, normal
 from gsure.sampling import Spacing, evaluating, times
@@ -14,7 +14,7 @@ from gsure.sampling import Spacing, evaluating, times
 
 @torch.no_grad()
 def ddrm(
-    denoiser: AnyDenoiser,
+    denoiser: BaseDenoiser,
     measurement: Measurement,
     steps: int = 100,
     eta: float = 0.85,

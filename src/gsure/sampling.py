@@ -20,7 +20,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from gsure.denoiser import AnyDenoiser
+from gsure.denoiser import BaseDenoiser
 from gsure.random import Generators, normal
 from gsure.schedule import Schedule
 
@@ -56,7 +56,7 @@ def times(schedule: Schedule, steps: int, spacing: Spacing = "even") -> list[int
 
 @torch.no_grad()
 def ddim(
-    denoiser: AnyDenoiser,
+    denoiser: BaseDenoiser,
     shape: Sequence[int],
     steps: int = 50,
     eta: float = 0.0,
@@ -87,14 +87,14 @@ def ddim(
 
 
 def ddpm(
-    denoiser: AnyDenoiser, shape: Sequence[int], steps: int = 1000, spacing: Spacing = "even", *, generator: Generators
+    denoiser: BaseDenoiser, shape: Sequence[int], steps: int = 1000, spacing: Spacing = "even", *, generator: Generators
 ) -> Float[Tensor, "b *n"]:
     """Ancestral sampling (Ho et al., 2020), with the variance β̃_t of q(x̄_s | x̄_t, x̄)."""
     return ddim(denoiser, shape, steps, 1.0, spacing, generator=generator)
 
 
 def dpm(
-    denoiser: AnyDenoiser,
+    denoiser: BaseDenoiser,
     shape: Sequence[int],
     steps: int = 10,
     spacing: Spacing = "quadratic",
@@ -108,7 +108,7 @@ def dpm(
 
 
 def unipc(
-    denoiser: AnyDenoiser,
+    denoiser: BaseDenoiser,
     shape: Sequence[int],
     steps: int = 10,
     spacing: Spacing = "quadratic",
@@ -123,7 +123,7 @@ def unipc(
 
 @torch.no_grad()
 def _solve(
-    solver: Callable[..., Any], denoiser: AnyDenoiser, shape: Sequence[int], path: Sequence[int], generator: Generators
+    solver: Callable[..., Any], denoiser: BaseDenoiser, shape: Sequence[int], path: Sequence[int], generator: Generators
 ) -> Tensor:
     """A solver of diffusers, led over our times and noise levels; its timestep k is our t = k + 1."""
     scheduler = solver(**denoiser.schedule.to_diffusers(), prediction_type="sample", solver_order=2)
@@ -140,10 +140,10 @@ def _solve(
     return xbar_t
 
 
-class Clipped(AnyDenoiser):
+class Clipped(BaseDenoiser):
     """A denoiser whose estimate is clipped to the range of images, -1..1; for signals that have such a range only."""
 
-    def __init__(self, denoiser: AnyDenoiser) -> None:
+    def __init__(self, denoiser: BaseDenoiser) -> None:
         super().__init__()
         self.denoiser, self.schedule, self.basis = denoiser, denoiser.schedule, denoiser.basis
 
@@ -155,7 +155,7 @@ class Clipped(AnyDenoiser):
 
 
 @contextlib.contextmanager
-def evaluating(denoiser: AnyDenoiser) -> Iterator[None]:
+def evaluating(denoiser: BaseDenoiser) -> Iterator[None]:
     """Without dropout inside; afterwards in the mode it was in."""
     was_training = denoiser.training
     denoiser.eval()

@@ -9,8 +9,8 @@ from torch import Tensor
 from gsure import Basis, Fourier, Hadamard, Hartley, Identity, Measurement, generators
 from gsure.corruption import (
     FAMILIES,
-    Bands,
     Blur,
+    Channels,
     Corruption,
     Coverage,
     EquispacedLines,
@@ -47,7 +47,7 @@ CASES: list[tuple[Corruption, tuple[int, ...], int]] = [  # and the number of dr
     (Blur("motion", width=(1, 5)), (1, 16, 15), 30_000),
     (HadamardPatterns(keep=0.3), (1, 8, 16), 30_000),
     (HadamardPatterns(keep=0.6), (3, 4, 4), 30_000),
-    (Bands(p=0.3), (5, 3, 4), 30_000),
+    (Channels(p=0.3), (5, 3, 4), 30_000),
 ]
 NAMES = [f"{family}-{shape}" for family, shape, _ in CASES]
 
@@ -227,7 +227,7 @@ DENSE = [
     (EquispacedLines(R=2), (2, 3, 7)),
     (PoissonDisc(R=2), (2, 6, 8)),
     (HadamardPatterns(keep=0.5), (1, 4, 8)),
-    (Bands(p=0.4), (4, 2, 3)),
+    (Channels(p=0.4), (4, 2, 3)),
 ]
 
 
@@ -502,7 +502,7 @@ def test_masks_stay_compact(generator):
     x = torch.zeros(4, 6, 8, 8)
     shapes = {
         Noise(): (4, 1, 1, 1),
-        Bands(p=0.5): (4, 6, 1, 1),
+        Channels(p=0.5): (4, 6, 1, 1),
         Lines(R=2): (4, 1, 1, 8),
         Pixels(p=0.5): (4, 1, 8, 8),
     }
@@ -561,7 +561,7 @@ def test_sigma_0_may_be_drawn_beforehand():
     [
         (lambda: Patches(p=1.0, size=4), r"p is the probability to drop, in \[0, 1\), but is 1\.0"),
         (lambda: Pixels(p=-0.1), "p is the probability"),
-        (lambda: Bands(p=float("nan")), "p is the probability"),
+        (lambda: Channels(p=float("nan")), "p is the probability"),
         (lambda: Patches(p=0.5, size=0), "size is 0"),
         (lambda: Patches(p=0.5, size=4).check_shape((1, 16, 18)), "4x4 do not tile images of 16x18: choose a size"),
         (lambda: Pixels(p=0.5).check_shape((16, 16)), r"\(channels, height, width\), but was given \(16, 16\)"),

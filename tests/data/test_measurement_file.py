@@ -12,7 +12,7 @@ import torch
 
 import gsure
 from gsure import Dense, Identity, Measurement
-from gsure.data.chunks import write_piece
+from gsure.data.chunks import write_chunk
 from gsure.data.measurements import Signals, holds
 from gsure.data.writer import Writer
 
@@ -392,7 +392,7 @@ def test_another_dense_basis_is_refused(tmp_path, generator):
 
 def test_pieces_keep_the_names_of_their_groups(tmp_path):
     for number, group in enumerate(("1", "0")):
-        write_piece(
+        write_chunk(
             tmp_path / f"shard-{number:05d}.h5", torch.zeros(1, 1, 2, 2), [group], [1.0], {"seed": 0}, is_complex=False
         )
     assert Signals(tmp_path).groups() == ["1", "0"]

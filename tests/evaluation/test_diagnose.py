@@ -24,7 +24,7 @@ from gsure.evaluation.checks import (
     check_noise,
     correlate,
 )
-from gsure.evaluation.checks.correlation import FEWEST, Rows, Windows, linear_cca, pair_correlations, part, shuffle
+from gsure.evaluation.checks.correlation import MIN_SAMPLES, Rows, Windows, linear_cca, pair_correlations, part, shuffle
 from gsure.evaluation.checks.coverage import survey
 from gsure.evaluation.checks.figure import density
 from gsure.evaluation.checks.independence import denoising_error
@@ -140,7 +140,7 @@ def test_no_part_is_left_empty_by_a_large_group(generator):
 
 
 def test_too_few_samples_are_refused(generator):
-    with pytest.raises(ValueError, match=f"at least {FEWEST} samples, but there are 10"):
+    with pytest.raises(ValueError, match=f"at least {MIN_SAMPLES} samples, but there are 10"):
         correlate(make_windows(10, 2, generator), "linear", generator)
 
 
@@ -443,7 +443,7 @@ def files(tmp_path_factory):
     )
     gsure.train(folder / "d.h5", folder / "run", settings)
     gsure.train(
-        folder / "d.h5", folder / "oracle", dataclasses.replace(settings, data_as="oracle"), clean=folder / "c.h5"
+        folder / "d.h5", folder / "oracle", dataclasses.replace(settings, train_on="clean"), clean=folder / "c.h5"
     )
 
     x = gsure.Signals(folder / "c.h5")[:1000]
@@ -452,7 +452,7 @@ def files(tmp_path_factory):
     np.save(folder / "y.npy", (x * mask).numpy())
     np.save(folder / "m.npy", mask.numpy())
     gsure.convert("array", folder / "y.npy", folder / "bad.h5", 0.0, mask=folder / "m.npy", basis=Identity())
-    gsure.train(folder / "bad.h5", folder / "bad", dataclasses.replace(settings, weighted=False, steps=20))
+    gsure.train(folder / "bad.h5", folder / "bad", dataclasses.replace(settings, coverage_weighting=False, steps=20))
     return folder
 
 
@@ -500,10 +500,10 @@ def test_a_run_whose_assumptions_are_broken_is_told_so_without_clean_signals(fil
         (["oracle"], "is an oracle: it learned from clean signals"),
         (["d.h5"], "is not a run of gsure train"),
         (["run", "--oracle", "oracle"], "give the clean ones by --clean"),
-        (["run", "--oracle", "run", "--clean", "c.h5"], "is no oracle: it was trained with --data-as measured"),
+        (["run", "--oracle", "run", "--clean", "c.h5"], "is no oracle: it was trained with --train-on measurements"),
         (["bad", "--clean", "c.h5"], "not of one run of gsure corrupt"),
         (["run", "--n", "5"], "n must be at least 40"),
-        (["run", "--which", "7"], "has no checkpoint of step 7"),
+        (["run", "--checkpoint", "7"], "has no checkpoint of step 7"),
     ],
 )
 def test_what_cannot_be_diagnosed_is_refused_in_a_sentence(files, arguments, words, capsys, monkeypatch):

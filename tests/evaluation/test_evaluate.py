@@ -211,7 +211,7 @@ def test_measurements_of_another_length_are_not_taken_for_the_runs_own(files, tm
     patches = gsure.corruption.Patches(p=0.4, size=2)
     gsure.corrupt(open_source("digits"), tmp_path / "some.h5", patches, 0.05, limit=900)
     record = gsure.evaluate_denoising(
-        files / "run", measurements=tmp_path / "some.h5", bands=1, n=20, out=tmp_path / "e.json"
+        files / "run", measurements=tmp_path / "some.h5", t_bins=1, n=20, out=tmp_path / "e.json"
     )
     assert (record["reference"]["holds"], record["reference"]["of"]) == ("measurements", 900)
     assert any("same source" in warning for warning in record["warnings"])
@@ -222,7 +222,7 @@ def test_an_evaluation_replaces_nothing_but_an_evaluation(files, tmp_path):
     before = mine.read_bytes()
     for evaluation in (
         lambda out: gsure.evaluate_samples(files / "drawn", reference=files / "c.h5", features="pca-4", out=out),
-        lambda out: gsure.evaluate_denoising(files / "run", bands=1, n=20, out=out),
+        lambda out: gsure.evaluate_denoising(files / "run", t_bins=1, n=20, out=out),
     ):
         with pytest.raises(ValueError, match=r"c\.h5 exists and is no evaluation: give another file by --out"):
             evaluation(mine)
@@ -376,19 +376,19 @@ def test_a_real_restoration_is_told_to_be_of_training_data(files, tmp_path, caps
 
 
 def test_denoising_is_judged_with_clean_signals_and_without(files, tmp_path):
-    record = gsure.evaluate_denoising(files / "run", bands=4, n=60)
+    record = gsure.evaluate_denoising(files / "run", t_bins=4, n=60)
     assert json.loads((files / "run" / "denoising.json").read_text())["metrics"] == record["metrics"]
     assert record.keys() >= SHARED
-    assert [band["t"] for band in record["bands"]] == [[1, 250], [251, 500], [501, 750], [751, 1000]]
+    assert [t_bin["t"] for t_bin in record["t_bins"]] == [[1, 250], [251, 500], [501, 750], [751, 1000]]
     assert (record["reference"]["holds"], record["reference"]["of"]) == ("held-out measurements", 180)
-    for band in record["bands"]:
-        assert abs(band["difference"]) < 5 * band["difference_se"], "the estimate needs no clean signal"
+    for t_bin in record["t_bins"]:
+        assert abs(t_bin["difference"]) < 5 * t_bin["difference_se"], "the estimate needs no clean signal"
     gsure.corrupt(open_source("digits"), tmp_path / "e.h5", gsure.corruption.Pixels(p=0.2), 0.05, limit=40, seed=9)
-    other = gsure.evaluate_denoising(files / "run", measurements=tmp_path / "e.h5", bands=2, out=tmp_path / "e.json")
+    other = gsure.evaluate_denoising(files / "run", measurements=tmp_path / "e.h5", t_bins=2, out=tmp_path / "e.json")
     assert set(other["metrics"]) == {"estimate"}
     assert any("same source" in warning for warning in other["warnings"])
-    with pytest.raises(ValueError, match="fewer than --bands 1001"):
-        gsure.evaluate_denoising(files / "run", bands=1001)
+    with pytest.raises(ValueError, match="fewer than --t-bins 1001"):
+        gsure.evaluate_denoising(files / "run", t_bins=1001)
     with pytest.raises(ValueError, match="give a measurement file by --measurements"):
         gsure.evaluate_denoising(files / "run", measurements=tmp_path / "gone.h5")
 
@@ -421,7 +421,7 @@ def test_the_command_prints_a_table_or_json_and_refuses_what_is_of_another(files
     assert json.loads(capsys.readouterr().out)["n"] == 350
     again = json.loads((files / "drawn" / "evaluation.json").read_text())["command"]
     assert again == "gsure evaluate samples drawn --reference c.h5 --features digits --n 350"
-    assert cli.main(["evaluate", "denoising", "run", "--bands", "2", "--n", "20"]) == 0
+    assert cli.main(["evaluate", "denoising", "run", "--t-bins", "2", "--n", "20"]) == 0
     assert "t = 501..1000" in capsys.readouterr().out
     assert cli.main([*words, "--lpips"]) == 2
     assert "--lpips is an option of gsure evaluate restorations, not of samples" in capsys.readouterr().err

@@ -19,7 +19,7 @@ SMALL = {
     "warmup": 2,
     "ema": 0.5,
     "validate_on": 16,
-    "bands": 2,
+    "t_bins": 2,
     "picture_every": 0,
 }
 
@@ -81,7 +81,7 @@ def test_nor_is_one_demo_made_over_another(tmp_path, capsys, monkeypatch):
 
 
 def test_a_demo_of_other_steps_is_refused_before_anything_is_trained(tmp_path, capsys):
-    data, small = tmp_path / "d.h5", Settings(steps=2, bands=1, validate_on=8, batch=8, picture_every=0)
+    data, small = tmp_path / "d.h5", Settings(steps=2, t_bins=1, validate_on=8, batch=8, picture_every=0)
     gsure.corrupt(
         open_source("digits"), data, gsure.corruption.Patches(0.4, 2), 0.02, limit=60, clean=tmp_path / "c.h5"
     )
@@ -96,8 +96,8 @@ def test_what_the_model_is_compared_with_differs_by_its_data_and_by_what_only_ho
     chosen = demo.DEMOS[kind]
     ours = demo._settings(chosen, "")
     assert ours.steps == chosen.changes["steps"]
-    for suffix, data_as in (("-oracle", "oracle"), ("-naive", "naive")):
+    for suffix, train_on in (("-oracle", "oracle"), ("-naive", "naive")):
         other = demo._settings(chosen, suffix)
-        assert other.data_as == data_as
-        assert other.complete_at == ()
-        assert set(ours.differences(other)) <= {"data_as", "complete_at"}
+        assert other.train_on == train_on
+        assert other.impute_at == ()
+        assert set(ours.differences(other)) <= {"train_on", "impute_at"}

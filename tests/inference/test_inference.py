@@ -1,4 +1,4 @@
-"""`gsure sample` and `gsure restore`: from a run to files, in any number of pieces and processes, never computed twice."""
+"""`gsure sample` and `gsure restore`: from a run to files, in any number of chunks and processes, never computed twice."""
 
 import dataclasses
 import json

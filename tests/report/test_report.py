@@ -36,7 +36,7 @@ def made(tmp_path_factory) -> Path:
     folder = tmp_path_factory.mktemp("made")
     make_files(folder)
     for role in ROLES:
-        settings = dataclasses.replace(TINY, data_as=role, accumulate=1)
+        settings = dataclasses.replace(TINY, train_on=role, accumulate=1)
         gsure.train(folder / "d.h5", folder / "runs" / role, settings, clean=folder / "c.h5")
         gsure.sample(folder / "runs" / role, folder / "samples" / role, 12, steps=3)
         options = {"draws": 2, "steps": 3, "clean": folder / "c.h5", "panels": 0}

@@ -14,7 +14,7 @@ import gsure
 from gsure.training import imputation as completion
 from gsure.training.run import Run
 
-COMPLETING = dataclasses.replace(TINY, complete_at=(4, 8), completions=40, completion_calls=3)
+COMPLETING = dataclasses.replace(TINY, impute_at=(4, 8), impute_count=40, impute_sampling_steps=3)
 
 
 @pytest.fixture(scope="module")
@@ -81,7 +81,7 @@ def test_a_completed_measurement_has_noise_where_it_was_measured_only(generator)
 def test_what_is_learned_from_is_as_measured_where_it_was_measured(files, tmp_path, monkeypatch):
     jobs = []
     monkeypatch.setattr(
-        "gsure.training.loop.complete", lambda job, *rest: jobs.append(job) or completion.complete(job, *rest)
+        "gsure.training.loop.complete", lambda state, *rest: jobs.append(state) or completion.complete(state, *rest)
     )
     gsure.train(files / "d.h5", tmp_path / "run", COMPLETING)
     for examples in (jobs[0].examples, jobs[0].held_out):
@@ -104,7 +104,7 @@ def test_a_resumed_run_equals_one_that_was_never_stopped_and_draws_nothing_again
         gsure.train(files / "d.h5", tmp_path / "stopped", COMPLETING)
     assert final(tmp_path / "stopped").step == stop + 1
     before = {path: path.stat().st_mtime_ns for path in (tmp_path / "stopped").glob("completed/*/*/*.h5")}
-    assert len(before) == 2 * sum(at < stop + 1 for at in COMPLETING.complete_at)
+    assert len(before) == 2 * sum(at < stop + 1 for at in COMPLETING.impute_at)
     gsure.train(files / "d.h5", tmp_path / "stopped", resume=True)
     assert same(tmp_path / "straight", tmp_path / "stopped")
     assert all(path.stat().st_mtime_ns == time for path, time in before.items())
@@ -115,7 +115,7 @@ def test_a_resumed_run_equals_one_that_was_never_stopped_and_draws_nothing_again
 def test_before_the_first_step_a_gaussian_law_completes_all_and_a_resumed_run_equals_one_never_stopped(
     files, tmp_path, monkeypatch
 ):
-    settings = dataclasses.replace(COMPLETING, complete_at=(0, 8))
+    settings = dataclasses.replace(COMPLETING, impute_at=(0, 8))
     gsure.train(files / "d.h5", tmp_path / "straight", settings)
     completed = gsure.Signals(tmp_path / "straight" / "completed" / "step-00000000" / "train")
     assert len(completed) == len(gsure.open(files / "d.h5")) - 12
@@ -148,11 +148,11 @@ def test_an_interrupt_while_completing_loses_no_piece(files, tmp_path, monkeypat
     monkeypatch.setattr(completion, "BATCHES", 2)
     original, calls = completion._draw, []
 
-    def interrupted(job, *rest):
+    def interrupted(state, *rest):
         calls.append(rest)
         if len(calls) == 7:
             raise KeyboardInterrupt
-        return original(job, *rest)
+        return original(state, *rest)
 
     with monkeypatch.context() as patch:
         patch.setattr(completion, "_draw", interrupted)
@@ -165,7 +165,7 @@ def test_an_interrupt_while_completing_loses_no_piece(files, tmp_path, monkeypat
 
 
 def test_two_processes_complete_what_one_completes(files, tmp_path):
-    settings = dataclasses.replace(COMPLETING, dropout=0.0, accumulate=1, complete_at=(2,), steps=4)
+    settings = dataclasses.replace(COMPLETING, dropout=0.0, accumulate=1, impute_at=(2,), steps=4)
     gsure.train(files / "d.h5", tmp_path / "one", settings)
     (tmp_path / "settings.yaml").write_text(json.dumps(dataclasses.asdict(settings)))
     done = launch(2, "train", files / "d.h5", "--out", tmp_path / "two", "--config", tmp_path / "settings.yaml")
@@ -183,17 +183,17 @@ def test_the_best_is_found_anew_among_those_judged_by_completed_signals(files, t
     }
     assert final(tmp_path / "run").header["best"]["mean"] == validations[12]  # the only one since step 8
     assert gsure.load(tmp_path / "run").schedule.T == COMPLETING.T
-    assert Run(tmp_path / "run").config.settings.complete_at == (4, 8)
+    assert Run(tmp_path / "run").config.settings.impute_at == (4, 8)
 
 
 def test_steps_beyond_the_last_complete_nothing(files, tmp_path):
-    gsure.train(files / "d.h5", tmp_path / "run", dataclasses.replace(COMPLETING, complete_at=(12, 40)))
+    gsure.train(files / "d.h5", tmp_path / "run", dataclasses.replace(COMPLETING, impute_at=(12, 40)))
     assert not (tmp_path / "run" / "completed").exists()
 
 
 def test_what_is_said_of_measurements_with_holes_comes_with_a_word_about_completion(files, tmp_path):
     gsure.train(files / "d.h5", tmp_path / "run", dataclasses.replace(COMPLETING, held_out=0.5), clean=files / "c.h5")
-    told_of = gsure.evaluate_denoising(tmp_path / "run", bands=2, n=8)
+    told_of = gsure.evaluate_denoising(tmp_path / "run", t_bins=2, n=8)
     assert any("had been completed" in warning for warning in told_of["warnings"])
     checks = {
         check["name"]: check["words"]

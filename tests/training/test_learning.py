@@ -14,7 +14,7 @@ from gsure.training.settings import Settings
 
 BUDGET = Settings(
     width=16, multipliers=(1, 2), attention=(4,), dropout=0.0, batch=32, steps=150, lr=2e-3, warmup=20, decay="cosine",
-    ema=0.95, held_out=0.15, bands=4, validate_on=1000, checkpoint_every=150, picture_every=0,
+    ema=0.95, held_out=0.15, t_bins=4, validate_on=1000, checkpoint_every=150, picture_every=0,
 )  # fmt: skip
 
 
@@ -29,22 +29,22 @@ def results(folder):
         open_source("digits"), folder / "d.h5", gsure.corruption.Patches(p=0.4, size=2), 0.1, clean=folder / "c.h5"
     )
     measured = {}
-    for data_as in ("measured", "oracle", "naive"):
-        settings = dataclasses.replace(BUDGET, data_as=data_as)
-        gsure.train(folder / "d.h5", folder / data_as, settings, clean=folder / "c.h5")
-        measured[data_as] = Run(folder / data_as).read_metrics()[-1]["validation"]
+    for train_on in ("measured", "oracle", "naive"):
+        settings = dataclasses.replace(BUDGET, train_on=train_on)
+        gsure.train(folder / "d.h5", folder / train_on, settings, clean=folder / "c.h5")
+        measured[train_on] = Run(folder / train_on).read_metrics()[-1]["validation"]
     return measured
 
 
-@pytest.mark.parametrize("data_as", ["measured", "naive"])
-def test_the_estimate_without_clean_data_is_the_true_error(results, data_as):
+@pytest.mark.parametrize("train_on", ["measured", "naive"])
+def test_the_estimate_without_clean_data_is_the_true_error(results, train_on):
     """Of a good model and of a bad one; per band of t, and over all of them, on the same network outputs."""
-    result = results[data_as]
-    for band in [
-        *result["bands"],
+    result = results[train_on]
+    for t_bin in [
+        *result["t_bins"],
         {f"difference{k}": v for k, v in zip(("", "_se"), result["difference"].values(), strict=True)},
     ]:
-        assert abs(band["difference"]) < 4 * band["difference_se"]
+        assert abs(t_bin["difference"]) < 4 * t_bin["difference_se"]
     assert abs(result["difference"]["mean"]) < 3 * result["difference"]["se"]
 
 
@@ -59,7 +59,7 @@ def test_an_estimate_that_is_told_the_wrong_noise_is_noticed(results, folder):
     exact = gsure.Objective("exact", coverage=data.coverage, divergence=gsure.Divergence("finite-difference"))
     t = torch.full((len(positions),), 100)
     with torch.no_grad():
-        true = exact.compare(denoiser, right, truth, t, gsure.generators(0, indices=positions))
+        true = exact.loss(denoiser, right, truth, t, gsure.generators(0, indices=positions))
         estimates = [exact(denoiser, m, t, gsure.generators(0, indices=positions)) for m in (right, wrong)]
     assert float(z_score(estimates[0] - true).abs()) < 4
     assert float(z_score(estimates[1] - true).abs()) > 8

@@ -10,7 +10,7 @@ import torch
 import gsure
 from gsure import corruption, denoiser, divergence, objective
 from gsure.data.sources import open_source
-from gsure.training.build import About, make_network, make_schedule
+from gsure.training.build import DataInfo, make_network, make_schedule
 from gsure.training.settings import PRESETS, Settings, known, preset_names, read_preset
 
 FAMILY = {"fastmri": corruption.Lines(R=2.0), "phantom": corruption.Lines(R=2.0)}
@@ -34,7 +34,7 @@ def test_the_presets_are_those_of_the_paper_and_of_a_laptop_each_with_its_oracle
 def test_preset_builds_its_network(name):
     settings = Settings(**read_preset(name))
     shape = SHAPES[name.split("-")[0]]
-    about = About(shape, "Identity", (1, *shape[1:]), (), False, 0.02, (1.0, 1.0), 1000, {})
+    about = DataInfo(shape, "Identity", (1, *shape[1:]), (), False, 0.02, (1.0, 1.0), 1000, {})
     with torch.device("meta"):
         network = make_network(settings, about, basis_is_signal=True)
     parameters = sum(parameter.numel() for parameter in network.parameters()) / 1e6
@@ -88,7 +88,7 @@ def test_settings_name_what_the_modules_name():
     kinds = get_type_hints(Settings)
     for setting, names in {
         "objective": objective.Name,
-        "gamma": objective.Gamma,
+        "weighting": objective.Weighting,
         "predicts": denoiser.Predicts,
         "divergence": divergence.Method,
     }.items():

@@ -17,7 +17,7 @@ from running import QUICK, Scale, final, interrupt_at, launch, make_files, same,
 import gsure
 from gsure.cli import main
 from gsure.data.sources import open_source
-from gsure.training import checkpoint
+from gsure.training import checkpoints
 from gsure.training import loop as training
 from gsure.training.run import Run
 
@@ -95,7 +95,7 @@ def test_resuming_without_a_checkpoint(files, run):
 @pytest.mark.parametrize("damage", ["truncated", "one byte", "empty", "foreign"])
 def test_a_damaged_checkpoint_is_passed_over_with_a_word(files, run, tmp_path, capsys, damage):
     gsure.train(files / "d.h5", tmp_path / "straight", QUICK)
-    latest = checkpoint.path_of(run / "checkpoints", 8)
+    latest = checkpoints.path_of(run / "checkpoints", 8)
     content = bytearray(latest.read_bytes())
     content[-100] ^= 1
     torn = {
@@ -114,7 +114,7 @@ def test_a_damaged_checkpoint_is_passed_over_with_a_word(files, run, tmp_path, c
 
 
 def test_damaged_checkpoints_do_not_push_out_good_ones(files, run):
-    checkpoint.path_of(run / "checkpoints", 8).write_bytes(b"")
+    checkpoints.path_of(run / "checkpoints", 8).write_bytes(b"")
     gsure.train(files / "d.h5", run, dataclasses.replace(QUICK, keep=1, steps=6), resume=True)
     assert final(run).step == 6
     gsure.train(files / "d.h5", run, QUICK, resume=True)
@@ -167,14 +167,14 @@ def test_data_of_another_shape_basis_or_making(files, run, tmp_path):
     [
         ({"batch": 200}, "batch of 200 is larger than the 108 measurements"),
         ({"batch": 9, "accumulate": 2}, "cannot be divided over 1 processes times 2 parts: use --batch 8"),
-        ({"data_as": "oracle"}, "An oracle learns from clean signals: give their file by --clean"),
+        ({"train_on": "oracle"}, "An oracle learns from clean signals: give their file by --clean"),
         (
-            {"data_as": "naive", "hide": 0.2},
-            "--hide hides a part of what was measured; with --data-as naive all counts as clean",
+            {"train_on": "naive", "hide": 0.2},
+            "--hide hides a part of what was measured; with --train-on naive all counts as clean",
         ),
         (
-            {"data_as": "naive", "complete_at": (4,)},
-            "--complete-at fills in the rest of what was measured; with --data-as naive",
+            {"train_on": "naive", "impute_at": (4,)},
+            "--impute-at fills in the rest of what was measured; with --train-on naive",
         ),
         ({"schedule": "linear"}, "The schedule starts too quietly for this data"),
         ({"network": "unet", "attention": (3,)}, "attention is asked for at 3"),
@@ -195,11 +195,11 @@ def test_settings_that_do_not_fit_the_data(files, tmp_path, changed, match):
         ({"lr": float("nan")}, "--lr must be a positive number"),
         ({"ema": 1.0}, r"--ema must lie in \[0, 1\)"),
         ({"clip": -1.0}, "--clip must be at least 0"),
-        ({"bands": 50, "T": 20}, "--bands divides the range of t, so it cannot exceed T = 20"),
-        ({"completion_calls": 50, "T": 20}, "--completion-calls divides the range of t"),
-        ({"complete_at": (4, 4)}, r"--complete-at are growing numbers of steps, of at least 0, but are \(4, 4\)"),
-        ({"complete_at": (-1, 4)}, "--complete-at are growing numbers"),
-        ({"completions": 0}, "--completions must be at least 1"),
+        ({"t_bins": 50, "T": 20}, "--t-bins divides the range of t, so it cannot exceed T = 20"),
+        ({"impute_sampling_steps": 50, "T": 20}, "--impute-sampling-steps divides the range of t"),
+        ({"impute_at": (4, 4)}, r"--impute-at are growing numbers of steps, of at least 0, but are \(4, 4\)"),
+        ({"impute_at": (-1, 4)}, "--impute-at are growing numbers"),
+        ({"impute_count": 0}, "--impute-count must be at least 1"),
         ({"compile": True, "objective": "gsure-y"}, "torch.compile has no double backward"),
     ],
 )
@@ -319,7 +319,7 @@ def test_a_gradient_that_is_no_number_stops_the_run_too(files, tmp_path, monkeyp
 
 def test_a_full_disk_leaves_the_last_checkpoint_and_says_how_to_go_on(files, run):
     """A limit on the size of files stands for the full disk: writing fails half-way, as there."""
-    size = checkpoint.path_of(run / "checkpoints", 8).stat().st_size
+    size = checkpoints.path_of(run / "checkpoints", 8).stat().st_size
     code = (
         f"import resource; resource.setrlimit(resource.RLIMIT_FSIZE, ({size // 2}, {size // 2}))\n"
         "import signal; signal.signal(signal.SIGXFSZ, signal.SIG_IGN)\n"
@@ -401,7 +401,7 @@ def test_a_path_with_brackets_is_printed_as_it_is(files, tmp_path, monkeypatch, 
 
 
 def test_an_oracle_goes_on_with_the_same_signals_only(files, tmp_path):
-    settings = dataclasses.replace(QUICK, data_as="oracle", steps=4)
+    settings = dataclasses.replace(QUICK, train_on="clean", steps=4)
     gsure.train(files / "d.h5", tmp_path / "run", settings, clean=files / "c.h5")
     (tmp_path / "copy.h5").write_bytes((files / "c.h5").read_bytes())
     with pytest.raises(ValueError, match=r"the oracle's clean signals were .*/c\.h5, now .*/copy\.h5"):

@@ -18,7 +18,7 @@ from running import QUICK, TINY, Scale, final, interrupt_at, launch, make_files,
 import gsure
 from gsure.cli import main
 from gsure.data.sources import open_source
-from gsure.training import checkpoint
+from gsure.training import checkpoints
 from gsure.training import loop as training
 from gsure.training.examples import Examples, open_examples
 from gsure.training.loop import learning_rate
@@ -55,7 +55,7 @@ def test_resuming_without_the_optimizer_or_the_average_would_be_noticed(files, t
         gsure.train(files / "d.h5", out, dataclasses.replace(TINY, steps=4))
         found = final(out)
         changed = {name: value * 1.01 if name.startswith(part) else value for name, value in found.tensors.items()}
-        checkpoint.write(found.path, changed, found.header)
+        checkpoints.write(found.path, changed, found.header)
         gsure.train(files / "d.h5", out, TINY, resume=True)
         assert not same(tmp_path / "straight", out)
 
@@ -81,7 +81,7 @@ def test_lines_logged_after_the_checkpoint_are_forgotten_when_the_run_goes_on(fi
     gsure.train(files / "d.h5", tmp_path / "straight", QUICK)
     out = tmp_path / "run"
     gsure.train(files / "d.h5", out, QUICK)
-    checkpoint.path_of(out / "checkpoints", 12).unlink()
+    checkpoints.path_of(out / "checkpoints", 12).unlink()
     with (out / "metrics.jsonl").open("a") as file:
         file.write('{"step": 13, "lo')  # killed while writing
     gsure.train(files / "d.h5", out, resume=True)
@@ -125,10 +125,10 @@ def test_no_thread_of_the_process_group_outlives_it(files, tmp_path, ends_by):
         "data, out, ends_by = sys.argv[1:4]\n"
         "def fail(*_): raise ValueError('it failed')\n"
         "if ends_by == 'an error':\n"
-        "    validation.Objective.compare = fail\n"
+        "    validation.Objective.loss = fail\n"
         "gsure.train(data, out, dataclasses.replace(QUICK, steps=4))\n"
         "if ends_by == 'evaluating':\n"
-        "    gsure.evaluate_denoising(out, n=8, bands=2)\n"
+        "    gsure.evaluate_denoising(out, n=8, t_bins=2)\n"
     )
     script = tmp_path / "script.py"
     script.write_text(code)
@@ -179,7 +179,7 @@ def test_ema_is_its_closed_form(files, tmp_path):
     settings = dataclasses.replace(QUICK, steps=7, checkpoint_every=1, keep=10)
     gsure.train(files / "d.h5", tmp_path / "run", settings)
     folder = tmp_path / "run" / "checkpoints"
-    weights = [checkpoint.read(checkpoint.path_of(folder, step)).part("network") for step in range(1, 8)]
+    weights = [checkpoints.read(checkpoints.path_of(folder, step)).part("network") for step in range(1, 8)]
     for name, value in final(tmp_path / "run").part("ema").items():
         d = settings.ema
         expected = d**6 * weights[0][name] + sum((1 - d) * d ** (6 - k) * weights[k][name] for k in range(1, 7))
@@ -205,14 +205,14 @@ def test_learning_rate_rises_and_falls():
 def test_oracle_and_naive_are_choices_of_data(files):
     data, clean = gsure.open(files / "d.h5"), gsure.Signals(files / "c.h5")
     positions = [3, 1]
-    for data_as, expected in {"oracle": clean[positions], "naive": data[positions].ybar}.items():
-        examples, held_out = open_examples(data, clean, dataclasses.replace(QUICK, data_as=data_as, held_out=0.0))
+    for train_on, expected in {"oracle": clean[positions], "naive": data[positions].ybar}.items():
+        examples, held_out = open_examples(data, clean, dataclasses.replace(QUICK, train_on=train_on, held_out=0.0))
         assert examples[positions].ybar.equal(expected)
         assert float(examples[positions].std.max()) == 0
         assert float(examples[positions].mask.min()) == 1
         assert float(examples.coverage) == 1
         assert held_out is None
-    train, held_out = open_examples(data, clean, dataclasses.replace(QUICK, data_as="naive"))
+    train, held_out = open_examples(data, clean, dataclasses.replace(QUICK, train_on="naive"))
     assert float(held_out[[0]].std.max()) == pytest.approx(0.05)  # a naive model is judged by what was measured
     assert not set(train.measurements.indices) & set(held_out.measurements.indices)
     assert held_out.xbar([0]).equal(clean[[int(held_out.measurements.indices[0])]])
@@ -238,7 +238,7 @@ def test_flips_are_refused_where_they_do_not_commute(tmp_path, files):
 
 
 def test_the_returned_denoiser_is_what_load_returns(files, tmp_path):
-    settings = dataclasses.replace(TINY, sees_mask=True, hide=0.2, predicts="eps")
+    settings = dataclasses.replace(TINY, mask_conditioned=True, hide=0.2, predicts="eps")
     denoiser = gsure.train(files / "d.h5", tmp_path / "run", settings)
     x, t = torch.ones(2, 1, 8, 8), torch.tensor([1, 500])
     loaded = gsure.load(tmp_path / "run", "last")
@@ -260,7 +260,7 @@ def test_the_best_checkpoint_is_the_one_with_the_smallest_estimate(files, tmp_pa
     means = {line["step"]: line["validation"]["estimate"]["mean"] for line in lines}
     best = min(means, key=means.get)
     assert best != 24
-    assert checkpoint.read(Run(tmp_path / "run").best).header["best"]["step"] == best
+    assert checkpoints.read(Run(tmp_path / "run").best).header["best"]["step"] == best
     assert final(tmp_path / "run").header["best"]["mean"] == means[best]
 
 
@@ -285,7 +285,7 @@ def test_data_in_fourier_space_and_masks_as_input_train_too(tmp_path):
         0.01,
         clean=tmp_path / "c.h5",
     )
-    settings = dataclasses.replace(TINY, sees_mask=True, predicts="eps", gamma="snr", picture_every=12)
+    settings = dataclasses.replace(TINY, mask_conditioned=True, predicts="eps", weighting="eps", picture_every=12)
     gsure.train(tmp_path / "k.h5", tmp_path / "run", settings, clean=tmp_path / "c.h5")
     assert gsure.load(tmp_path / "run").network.mask_input == "embedding"
     assert (tmp_path / "run" / "samples" / "step-00000012.png").stat().st_size > 1000
@@ -325,12 +325,12 @@ def test_a_run_killed_at_random_moments_ends_as_if_it_had_not_been(tmp_path):
 def test_a_run_killed_in_the_middle_of_writing_goes_on_from_the_checkpoint_before(files, tmp_path):
     code = (
         "import os, signal, sys; sys.path.insert(0, sys.argv[3]); import gsure; from running import QUICK\n"
-        "from gsure.training import checkpoint; save = checkpoint.save_file\n"
+        "from gsure.training import checkpoints; save = checkpoints.save_file\n"
         "def dying(tensors, path, metadata):\n"
         "    save(tensors, path, metadata)\n"
         "    if 'step-00000008' in str(path):\n"
         "        os.truncate(path, os.path.getsize(path) // 2); os.kill(os.getpid(), signal.SIGKILL)\n"
-        "checkpoint.save_file = dying\n"
+        "checkpoints.save_file = dying\n"
         "gsure.train(sys.argv[1], sys.argv[2], QUICK)\n"
     )
     out = tmp_path / "run"

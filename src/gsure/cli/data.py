@@ -11,7 +11,7 @@ from gsure.cli.base import Command, call, show
 # Options of the corruption families and of the sources. They are written out here so that --help need not import torch; a
 # test compares them with the classes.
 FAMILY_OPTIONS: dict[str, tuple[Any, str]] = {
-    "p": (float, "patches, pixels, bands: probability to drop one"),
+    "p": (float, "patches, pixels, channels: probability to drop one"),
     "size": (int, "patches: side of a patch"),
     "R": (float, "lines, poisson_disc: acceleration; about one entry in R is kept"),
     "keep": (float, "hadamard: share of the patterns that are measured"),
@@ -46,7 +46,7 @@ FAMILIES = (
     "poisson_disc",
     "blur",
     "hadamard",
-    "bands",
+    "channels",
 )
 
 

@@ -19,7 +19,7 @@ def _diagnose_options(parser: ArgumentParser) -> None:
     )
     parser.add_argument("--n", type=int, default=512, help="held-out measurements to look at, at most")
     parser.add_argument(
-        "--which", type=Literal["best", "last"] | int, default="best", help="checkpoint: best, last, a step"
+        "--checkpoint", type=Literal["best", "last"] | int, default="best", help="checkpoint: best, last, a step"
     )
     parser.add_argument("--batch", type=int, default=128, help="signals that go through the network at once")
     parser.add_argument("--seed", type=int, default=0, help="of noise and of deep CCA")

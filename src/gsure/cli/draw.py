@@ -11,7 +11,7 @@ from gsure.cli.base import Command, call, show
 def _add_drawing_options(parser: ArgumentParser, batch: int) -> None:
     parser.add_argument("--out", type=str, required=True, help="folder to write; one that was begun is completed")
     parser.add_argument(
-        "--which", type=Literal["best", "last"] | int, default="best", help="checkpoint: best, last, a step"
+        "--checkpoint", type=Literal["best", "last"] | int, default="best", help="checkpoint: best, last, a step"
     )
     parser.add_argument("--batch", type=int, default=batch, help="signals that go through the network at once")
     parser.add_argument("--seed", type=int, default=0, help="of the noise")

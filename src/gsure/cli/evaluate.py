@@ -22,8 +22,8 @@ OPTIONS = {
     "held_out": ("samples",),
     "whole": ("samples",),
     "lpips": ("restorations",),
-    "bands": ("denoising",),
-    "which": ("denoising",),
+    "t_bins": ("denoising",),
+    "checkpoint": ("denoising",),
     "batch": ("denoising",),
     "seed": ("samples", "denoising"),
     "out": ("samples", "restorations", "denoising"),
@@ -62,8 +62,8 @@ def _evaluate_options(parser: ArgumentParser) -> None:
     parser.add_argument(
         "--lpips", action=ActionYesNo(no_prefix="no-"), default=None, help="restorations: also the perceptual distance"
     )
-    parser.add_argument("--bands", type=int, help="denoising: in so many bands of t (default: 20)")
-    parser.add_argument("--which", type=Literal["best", "last"] | int | None, help="denoising: checkpoint")
+    parser.add_argument("--t-bins", type=int, help="denoising: in so many t_bins of t (default: 20)")
+    parser.add_argument("--checkpoint", type=Literal["best", "last"] | int | None, help="denoising: checkpoint")
     parser.add_argument("--batch", type=int, help="denoising: signals at once (default: 64)")
     parser.add_argument("--seed", type=int, help="of halves, projections and noise (default: 0)")
     parser.add_argument("--out", type=str, help="the JSON file to write; in the folder if not given")
@@ -116,10 +116,12 @@ def table(record: dict[str, Any]) -> str:
             "",
             f"Correlations between pixels are {strong:.2f} times those of the reference (real ones: {real:.2f}).",
         ]
-    if "bands" in record:
+    if "t_bins" in record:
         names = [name for name in ("full", "estimate", "true") if name in metrics]
-        bands = [["t = {}..{}".format(*band["t"]), *(_short(band[name]) for name in names)] for band in record["bands"]]
-        lines += ["", *_aligned([["", *names], *bands])]
+        t_bins = [
+            ["t = {}..{}".format(*t_bin["t"]), *(_short(t_bin[name]) for name in names)] for t_bin in record["t_bins"]
+        ]
+        lines += ["", *_aligned([["", *names], *t_bins])]
     return "\n".join(lines)
 
 

@@ -40,7 +40,7 @@ def _train(options: Namespace) -> None:
 
     given = {setting.name: options[setting.name] for setting in dataclasses.fields(Settings) if setting.name in options}
     if options.preset is not None:
-        given = read_preset(options.preset) | given
+        given = read_preset(options.preset, given)
     run = Run(Path(options.out))
     before = run.config.settings if options.resume and run.exists() else Settings()
     settings = dataclasses.replace(before, **given)

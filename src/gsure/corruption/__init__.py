@@ -1,8 +1,8 @@
 """Corruption families, one a file: each draws its singular values, knows its basis and coverage, and measures signals."""
 
-from gsure.corruption.bands import Bands
 from gsure.corruption.base import Corruption, Coverage
 from gsure.corruption.blur import Blur
+from gsure.corruption.channels import Channels
 from gsure.corruption.check import check_corruption
 from gsure.corruption.equispaced_lines import EquispacedLines
 from gsure.corruption.gaussian_lines import GaussianLines
@@ -23,14 +23,14 @@ FAMILIES: dict[str, type[Corruption]] = {
     "poisson_disc": PoissonDisc,
     "blur": Blur,
     "hadamard": HadamardPatterns,
-    "bands": Bands,
+    "channels": Channels,
 }
 """By the names that the command line and measurement files use."""
 
 __all__ = [
     "FAMILIES",
-    "Bands",
     "Blur",
+    "Channels",
     "Corruption",
     "Coverage",
     "EquispacedLines",

@@ -1,7 +1,7 @@
-"""Work done in pieces, by one process or several, that goes on where it stopped: a folder of finished pieces, and a plan.
+"""Work done in chunks, by one process or several, that goes on where it stopped: a folder of finished chunks, and a plan.
 
 A piece is written under a temporary name and renamed when complete, so a finished sample is never computed again, nor lost.
-Processes (torchrun's) take turns at the pieces and need not talk to each other.
+Processes (torchrun's) take turns at the chunks and need not talk to each other.
 """
 
 import json
@@ -24,7 +24,7 @@ PLAN = "plan.json"
 
 
 @dataclass(frozen=True)
-class Pieces:
+class Chunks:
     """The range 0..n-1 in pieces of `size`, whose results go to the folder."""
 
     folder: Path
@@ -47,7 +47,7 @@ class Pieces:
         return all(path.exists() and len(Signals(path)) >= len(self.indices(number)) for path in paths)
 
     def wait_for_first(self, kinds: tuple[str, ...]) -> None:
-        """Of more processes than pieces, some make none, and would find an empty folder. The first process makes the first."""
+        """Of more processes than chunks, some make none, and would find an empty folder. The first process makes the first."""
         while not self.is_done(0, kinds):
             time.sleep(0.1)
 
@@ -87,7 +87,7 @@ def open_folder(folder: Path, plan: Mapping[str, Any]) -> None:
         ) from error
 
 
-def write_piece(
+def write_chunk(
     path: Path, x: Tensor, groups: Sequence[str], scales: Sequence[float], plan: Mapping[str, Any], is_complex: bool
 ) -> None:
     """Signals that were made by a plan, as a file that `gsure.Signals` reads."""

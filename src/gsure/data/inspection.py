@@ -6,7 +6,7 @@ from typing import Any
 from gsure.data.measurements import Measurements, Signals, holds, open_clean, open_measurements
 from gsure.files import refuse_existing
 from gsure.measurement import Measurement
-from gsure.plotting import as_picture, coloured
+from gsure.plotting import as_picture, tint_missing
 
 
 def inspect_file(
@@ -104,7 +104,7 @@ def draw(data: Measurements, path: Path, clean: Signals | None = None, columns: 
     rows["measured"] = [as_picture(x, is_complex) for x in data.basis.to_signal(measurement.ybar)]
     if data.basis.is_signal:  # what is missing gets a colour of its own
         whole = measurement.mask.expand_as(measurement.ybar).amax(1)
-        rows["measured"] = [coloured(x, kept) for x, kept in zip(rows["measured"], whole, strict=True)]
+        rows["measured"] = [tint_missing(x, kept) for x, kept in zip(rows["measured"], whole, strict=True)]
     kept_std = measurement.std.expand_as(measurement.mask)[measurement.mask == 1]
     if len(kept_std) and kept_std.max() > 1.5 * kept_std.min():
         loud = (measurement.mask * measurement.std).expand(-1, -1, *data.shape[1:])

@@ -15,7 +15,7 @@ from gsure.evaluation.reference import Reference
 from gsure.progress import bar
 from gsure.training.examples import Examples
 from gsure.training.processes import accelerated
-from gsure.training.run import Config, Which, load_with_config
+from gsure.training.run import CheckpointName, Config, load_with_config
 from gsure.training.settings import Settings
 from gsure.training.validation import validate
 
@@ -26,24 +26,24 @@ def evaluate_denoising(
     measurements: str | Path | None = None,
     clean: str | Path | None = None,
     n: int = 256,
-    bands: int = 20,
-    which: Which = "best",
+    t_bins: int = 20,
+    checkpoint: CheckpointName = "best",
     batch: int = 64,
     seed: int = 0,
     out: str | Path | None = None,
     progress: bool = False,
 ) -> dict[str, Any]:
-    """The denoising error of a run for bands of t, on what it held out; or on `measurements` that are given.
+    """The denoising error of a run for t_bins of t, on what it held out; or on `measurements` that are given.
 
     `clean` are the clean signals behind the measurements; by default those that the run was trained with, if any. Without
     them only the estimate is told. Noise depends on the seed alone, so runs of the same data are compared on the same noise.
     """
     given, warnings = locals().copy(), list[str]()
-    if min(n, bands, batch) < 1:
-        raise ValueError(f"n, bands and batch must be at least 1, but are {n}, {bands} and {batch}.")
-    denoiser, config, step, _ = load_with_config(run, which)
+    if min(n, t_bins, batch) < 1:
+        raise ValueError(f"n, t_bins and batch must be at least 1, but are {n}, {t_bins} and {batch}.")
+    denoiser, config, step, _ = load_with_config(run, checkpoint)
     path = record_path((Path(run) if Path(run).is_dir() else Path(run).parent) / "denoising.json", out)
-    data = _open_data(config, denoiser, measurements, bands)
+    data = _open_data(config, denoiser, measurements, t_bins)
     chosen = _held_out(data, config, warnings)
     if config.completed(step):
         warnings.append(
@@ -52,8 +52,8 @@ def evaluate_denoising(
         )
     known = _open_clean(data, config, clean)
     n = min(n, len(chosen))
-    examples = Examples(chosen, known, _plain(config.settings, bands, n, seed))
-    with accelerated() as accelerator, bar("denoising", n * bands, progress) as advance:
+    examples = Examples(chosen, known, _plain(config.settings, t_bins, n, seed))
+    with accelerated() as accelerator, bar("denoising", n * t_bins, progress) as advance:
         found = validate(denoiser.to(accelerator.device), examples, accelerator, batch, advance)
         is_main = accelerator.is_main_process
     record = {
@@ -66,17 +66,24 @@ def evaluate_denoising(
         "features": None,
         "seed": seed,
         "metrics": {name: _metric(found[name]) for name in ("full", "estimate", "true") if name in found},
-        "bands": found["bands"],
+        "t_bins": found["t_bins"],
         "warnings": warnings,
         "command": command_of(evaluate_denoising, given),
     }
     return write_record(path, record) if is_main else record | {"written": str(path)}
 
 
-def _plain(settings: Settings, bands: int, n: int, seed: int) -> Settings:
+def _plain(settings: Settings, t_bins: int, n: int, seed: int) -> Settings:
     """What was measured as what it is, and every t alike, whatever the run made of it: so runs can be compared."""
     return dataclasses.replace(
-        settings, data_as="measured", weighted=True, gamma="one", hide=0.0, bands=bands, validate_on=n, seed=seed
+        settings,
+        train_on="measurements",
+        coverage_weighting=True,
+        weighting="x",
+        hide=0.0,
+        t_bins=t_bins,
+        validate_on=n,
+        seed=seed,
     )
 
 
@@ -95,21 +102,21 @@ def _describe(data: Measurements, chosen: Measurements, known: Signals | None, n
     }
 
 
-def _open_data(config: Config, denoiser: Denoiser, measurements: str | Path | None, bands: int) -> Measurements:
+def _open_data(config: Config, denoiser: Denoiser, measurements: str | Path | None, t_bins: int) -> Measurements:
     """The measurements that are given, or those of the run; refused if the model cannot denoise them."""
     path = Path(config.data if measurements is None else measurements)
     if not path.exists():
         raise ValueError(f"The measurements {path} are not there: give a measurement file by --measurements.")
     data = open_measurements(path, denoiser.basis)
     for what, mine, theirs in (
-        ("shape", config.about.shape, tuple(data.shape)),
-        ("basis", config.about.basis, data.header["basis"]),
-        *([("mask_shape", config.about.mask_shape, data.mask_shape)] if denoiser.sees_mask else []),
+        ("shape", config.data_info.shape, tuple(data.shape)),
+        ("basis", config.data_info.basis, data.header["basis"]),
+        *([("mask_shape", config.data_info.mask_shape, data.mask_shape)] if denoiser.mask_conditioned else []),
     ):
         if mine != theirs:
             raise ValueError(f"The model was trained on measurements of {what} {mine}, but {path} has {theirs}.")
-    if bands > denoiser.schedule.T:
-        raise ValueError(f"The schedule has {denoiser.schedule.T} times, fewer than --bands {bands}.")
+    if t_bins > denoiser.schedule.T:
+        raise ValueError(f"The schedule has {denoiser.schedule.T} times, fewer than --t-bins {t_bins}.")
     denoiser.schedule.check(data.max_std)
     return data
 

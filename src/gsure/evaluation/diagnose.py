@@ -15,14 +15,14 @@ from gsure.data.measurements import Measurements, Signals, open_clean, open_meas
 from gsure.denoiser import Denoiser
 from gsure.evaluation.checks import agreement, full_sampling, independence
 from gsure.evaluation.checks.check import Check, not_checked, times_to_check
-from gsure.evaluation.checks.correlation import FEWEST
+from gsure.evaluation.checks.correlation import MIN_SAMPLES
 from gsure.evaluation.checks.coverage import check_coverage, survey
 from gsure.evaluation.checks.figure import draw
 from gsure.evaluation.checks.independence import Batch, Read
 from gsure.evaluation.checks.noise_level import check_noise
 from gsure.files import replacing
 from gsure.progress import bar
-from gsure.training.run import Config, Run, Which, load_with_config
+from gsure.training.run import CheckpointName, Config, Run, load_with_config
 
 FOLDER, RESULT = "diagnosis", "diagnosis.json"
 MASKS = 4096
@@ -37,7 +37,7 @@ def diagnose(
     oracle: str | Path | None = None,
     clean: str | Path | None = None,
     n: int = 512,
-    which: Which = "best",
+    checkpoint: CheckpointName = "best",
     batch: int = 128,
     seed: int = 0,
     force: bool = False,
@@ -47,10 +47,10 @@ def diagnose(
 
     `clean` are the signals behind the run's data, needed for the error of dropped entries and of whole signals.
     """
-    if n < FEWEST or batch < 1:
-        raise ValueError(f"n must be at least {FEWEST} and batch at least 1, but they are {n} and {batch}.")
+    if n < MIN_SAMPLES or batch < 1:
+        raise ValueError(f"n must be at least {MIN_SAMPLES} and batch at least 1, but they are {n} and {batch}.")
     folder = Run(Path(run)).path / FOLDER
-    denoiser, config, data, signals, completed = _open(run, which, clean)
+    denoiser, config, data, signals, completed = _open(run, checkpoint, clean)
     other, notes = (None, "") if oracle is None else _open_oracle(oracle, denoiser, config, signals)
     if (folder / RESULT).exists() and not force:
         raise ValueError(f"{folder} has a diagnosis already: add --force to make it again.")
@@ -69,7 +69,9 @@ def diagnose(
     about_holes = learned + (COMPLETED if completed else "")
     said = {independence.NAME: about_holes, full_sampling.NAME: about_holes, agreement.NAME: learned + notes}
     checks = [replace(check, words=check.words and check.words + said.get(check.name, "")) for check in checks]
-    options = _spelled(oracle=oracle, clean=clean, n=n, which=None if which == "best" else which, seed=seed)
+    options = _spelled(
+        oracle=oracle, clean=clean, n=n, checkpoint=None if checkpoint == "best" else checkpoint, seed=seed
+    )
     result = {"run": str(Path(run).resolve()), "measurements": len(positions), "held_out": held_out is not data}
     return _write(
         folder, checks, result | {"seed": seed, "command": shlex.join(["gsure", "diagnose", str(run), *options])}
@@ -89,13 +91,13 @@ def _spelled(**options: Any) -> list[str]:
 
 
 def _open(
-    run: str | Path, which: Which, clean: str | Path | None
+    run: str | Path, checkpoint: CheckpointName, clean: str | Path | None
 ) -> tuple[Denoiser, Config, Measurements, Signals | None, bool]:
     """With the data, the clean signals behind it, and whether the network has learned from completed signals."""
     if not Run(Path(run)).exists():
         raise ValueError(f"{run} is not a run of gsure train: give its folder, for the diagnosis is written there.")
-    denoiser, config, step, _ = load_with_config(run, which)
-    if config.settings.data_as == "oracle":
+    denoiser, config, step, _ = load_with_config(run, checkpoint)
+    if config.settings.train_on == "clean":
         raise ValueError(
             f"{run} is an oracle: it learned from clean signals, and assumes nothing of masks. Give the run to compare with "
             f"it, and this one by --oracle {run}."
@@ -113,12 +115,12 @@ def _open_oracle(
     if signals is None:
         hint = f" The oracle's were {theirs.clean}." if theirs.clean else ""
         raise ValueError(f"An oracle is compared on whole signals: give the clean ones by --clean.{hint}")
-    if theirs.settings.data_as != "oracle":
-        raise ValueError(f"{oracle} is no oracle: it was trained with --data-as {theirs.settings.data_as}.")
-    if theirs.about.shape != config.about.shape or theirs.about.basis != config.about.basis:
+    if theirs.settings.train_on != "clean":
+        raise ValueError(f"{oracle} is no oracle: it was trained with --train-on {theirs.settings.train_on}.")
+    if theirs.data_info.shape != config.data_info.shape or theirs.data_info.basis != config.data_info.basis:
         raise ValueError(
-            f"The oracle was trained on signals of shape {theirs.about.shape} in the basis {theirs.about.basis}, the run on "
-            f"{config.about.shape} in {config.about.basis}: they cannot be compared."
+            f"The oracle was trained on signals of shape {theirs.data_info.shape} in the basis {theirs.data_info.basis}, the run on "
+            f"{config.data_info.shape} in {config.data_info.basis}: they cannot be compared."
         )
     mine, others = denoiser.schedule.alpha_bar, other.schedule.alpha_bar
     if len(mine) != len(others) or not torch.allclose(mine, others, rtol=1e-3):
@@ -175,7 +177,7 @@ def _independence(
     advance: Callable[[int], None],
 ) -> Check:
     name, title = independence.NAME, independence.TITLE
-    if len(positions) < FEWEST:
+    if len(positions) < MIN_SAMPLES:
         return not_checked(name, title, _too_few(positions))
     return independence.check_independence(
         denoiser, read, times, held_out.coverage, _groups(held_out, positions), seed=seed, advance=advance
@@ -183,7 +185,7 @@ def _independence(
 
 
 def _too_few(positions: np.ndarray) -> str:
-    return f"needs at least {FEWEST} held-out measurements, and there are {len(positions)}"
+    return f"needs at least {MIN_SAMPLES} held-out measurements, and there are {len(positions)}"
 
 
 def _groups(held_out: Measurements, positions: np.ndarray) -> torch.Tensor:
@@ -204,7 +206,7 @@ def _full_sampling(
     name, title = full_sampling.NAME, full_sampling.TITLE
     if signals is None:
         return not_checked(name, title, "needs --clean")
-    if len(positions) < FEWEST:
+    if len(positions) < MIN_SAMPLES:
         return not_checked(name, title, _too_few(positions))
     return full_sampling.check_full_sampling(
         denoiser, read, times, held_out.coverage, _groups(held_out, positions), seed=seed, advance=advance
@@ -223,5 +225,5 @@ def _agreement(
 ) -> Check:
     if oracle is None or signals is None:
         return not_checked(agreement.NAME, agreement.TITLE, "needs --oracle and --clean")
-    is_complex = config.about.is_complex
+    is_complex = config.data_info.is_complex
     return agreement.check_agreement(denoiser, oracle, read, times, is_complex, seed=seed, advance=advance)

@@ -54,15 +54,15 @@ def config_of(plan: Mapping[str, Any]) -> Config | None:
 
 def is_own(path: Path, header: dict[str, Any], n: int, config: Config) -> bool:
     """Whether a file, of n samples, is what the run learned from, or the clean signals behind that."""
-    if n != config.about.samples:
+    if n != config.data_info.samples:
         return False
     if str(path.resolve()) in (config.data, config.clean):
         return True
-    return all(header[key] == config.about.made_by.get(key) for key in ("source", "corruption", "seed"))
+    return all(header[key] == config.data_info.made_by.get(key) for key in ("source", "corruption", "seed"))
 
 
 def shares_source(header: dict[str, Any], config: Config) -> bool:
-    return header["source"] == config.about.made_by.get("source")
+    return header["source"] == config.data_info.made_by.get("source")
 
 
 def held_out_of(config: Config) -> np.ndarray:

@@ -38,7 +38,7 @@ from gsure.metrics.features import Features, open_features
 from gsure.random import generators
 from gsure.training.run import Config
 
-ENOUGH = 10
+SAMPLES_PER_FEATURE = 10
 """Samples for each feature, below which covariances are mostly chance."""
 STREAM = 2
 """Keeps the noise that samples are measured with apart from that they were drawn with."""
@@ -225,12 +225,12 @@ def _check_numbers(n: int, dimension: int, warnings: list[str]) -> None:
     if n <= dimension:
         raise ValueError(
             f"{n:,} samples, or real signals in half of the reference, are too few for {dimension:,} features: their "
-            f"covariance would be singular. Take more (better {ENOUGH * dimension:,}), or fewer features, such as "
-            f"pca-{max(1, n // ENOUGH)}."
+            f"covariance would be singular. Take more (better {SAMPLES_PER_FEATURE * dimension:,}), or fewer features, such as "
+            f"pca-{max(1, n // SAMPLES_PER_FEATURE)}."
         )
-    if n < ENOUGH * dimension:
+    if n < SAMPLES_PER_FEATURE * dimension:
         warnings.append(
-            f"{n:,} of each kind are few for {dimension:,} features ({ENOUGH * dimension:,} would do): covariances of so few "
+            f"{n:,} of each kind are few for {dimension:,} features ({SAMPLES_PER_FEATURE * dimension:,} would do): covariances of so few "
             "are uncertain, and the Fréchet distance is biased upwards. Compare with its floor, and only at equal numbers."
         )
 

@@ -7,7 +7,7 @@ from typing import Any
 from gsure.corruption import FAMILIES
 from gsure.data.corrupt import corrupt
 from gsure.data.sources import Source
-from gsure.training import checkpoint
+from gsure.training import checkpoints
 from gsure.training.loop import train
 from gsure.training.run import Run
 from gsure.training.settings import Settings, option
@@ -49,4 +49,4 @@ def _changes(before: Settings, now: Settings) -> dict[str, tuple[Any, Any]]:
 
 
 def _last_step(run: Run) -> int:
-    return max(checkpoint.steps_of(run.checkpoints), default=0)
+    return max(checkpoints.steps_of(run.checkpoints), default=0)

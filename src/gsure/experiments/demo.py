@@ -17,14 +17,14 @@ from gsure.experiments.chain import measure_once, train_once
 from gsure.inference.restore import restore
 from gsure.inference.sample import sample
 from gsure.report.command import report
-from gsure.training.settings import Settings, known, read_preset
+from gsure.training.settings import Settings, read_preset
 
 Kind = Literal["digits", "mri"]
 FILES = ("train", "train-clean", "test", "test-clean")
-FEWEST_SAMPLES = 40
+MIN_SAMPLES = 40
 """More than the features of either demo, without which their laws have no distance."""
-MODELS = {"oracle": "-oracle", "naive": "-naive", "gsure": ""}
-"""Each with what its preset is called after that of the demo."""
+MODELS = {"oracle": "clean", "naive": "naive", "gsure": "measurements"}
+"""Each with what it is trained on."""
 
 
 @dataclass(frozen=True)
@@ -56,7 +56,7 @@ DEMOS = {
             "steps": 800,
             "checkpoint_every": 200,
             "picture_every": 800,
-            "gamma": "snr",
+            "weighting": "eps",
             "predicts": "v",
         },
         features="digits",
@@ -91,10 +91,8 @@ def demo(
     """
     if kind not in get_args(Kind):
         raise ValueError(f"There are the demos {', '.join(get_args(Kind))}, not {kind!r}.")
-    if n < FEWEST_SAMPLES:
-        raise ValueError(
-            f"The demo compares laws of up to 32 features, so it asks for {FEWEST_SAMPLES} samples, not {n}."
-        )
+    if n < MIN_SAMPLES:
+        raise ValueError(f"The demo compares laws of up to 32 features, so it asks for {MIN_SAMPLES} samples, not {n}.")
     if steps is not None and steps < 1:
         raise ValueError(f"A model trains for at least one step: steps = {steps}.")
     chosen, folder = DEMOS[kind], Path(out)
@@ -105,8 +103,9 @@ def demo(
     for options, file, signals in ((chosen.train_on, data, clean), (chosen.test_on, test, truth)):
         source = open_source(chosen.source, **options)
         measure_once(source, file, signals, chosen.corruption, chosen.sigma, progress)
-    for name, suffix in MODELS.items():
-        train_once(data, runs / name, _settings(chosen, suffix), clean, progress)
+    for name, train_on in MODELS.items():
+        settings = Settings(**read_preset(chosen.preset, {**chosen.changes, "train_on": train_on}))
+        train_once(data, runs / name, settings, clean, progress)
     for name in MODELS:
         sample(
             runs / name,
@@ -125,10 +124,3 @@ def demo(
         evaluate_restorations(place, clean=truth)
     diagnose(runs / "gsure", oracle=runs / "oracle", clean=clean, force=True, progress=progress)
     return report(folder, force=True)
-
-
-def _settings(chosen: Demo, suffix: str) -> Settings:
-    """The preset, changed for the demo; then, for what it is compared with, by all that sets that apart from the preset."""
-    preset, compared = read_preset(chosen.preset), read_preset(chosen.preset + suffix)
-    apart = {name: value for name, value in compared.items() if name not in preset or preset[name] != value}
-    return Settings(**(preset | known(chosen.changes, "The demo") | apart))

@@ -15,7 +15,7 @@ from gsure.experiments.work import Work, digest, training
 from gsure.metrics import nmse, psnr, ssim
 from gsure.plotting import draw_comparison
 
-MODELS: dict[str, dict[str, Any]] = {"gsure": {}, "oracle": {"data_as": "oracle", "complete_at": []}}
+MODELS: dict[str, dict[str, Any]] = {"gsure": {}, "oracle": {"train_on": "clean", "impute_at": []}}
 METRICS = {"PSNR": psnr, "SSIM": ssim, "NMSE": nmse}
 
 

@@ -22,7 +22,7 @@ from gsure.progress import bar
 from gsure.training.run import Run
 
 COLOURS = {"oracle": "tab:green", "naive": "tab:red", "gsure": "tab:blue", "gsure+mask": "tab:purple"}
-COLOURS |= {"gsure+completed": "tab:pink"}
+COLOURS |= {"gsure+imputed": "tab:pink"}
 COLOURS |= {"paper": "tab:orange", "gsure-y": "tab:cyan"}
 
 

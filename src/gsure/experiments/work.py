@@ -15,7 +15,7 @@ from gsure.experiments.chain import measure_once, train_once
 from gsure.experiments.tint import Tinted
 from gsure.inference.restore import restore
 from gsure.inference.sample import sample
-from gsure.training.settings import Settings, known, read_preset
+from gsure.training.settings import Settings, read_preset
 
 
 @dataclass(frozen=True)
@@ -63,7 +63,7 @@ class Work:
         """A finished run. It is found again whatever else the preset may say one day about pictures or checkpoints."""
         settings = _resolved(preset, changes)
         asked = {"data": files.data.parent.name} | training(preset, changes)
-        run = self.folder / "runs" / _name(f"{preset}-{settings.data_as}", asked)
+        run = self.folder / "runs" / _name(f"{preset}-{settings.train_on}", asked)
         train_once(files.data, run, settings, files.clean, self.progress)
         return run
 
@@ -91,7 +91,7 @@ def training(preset: str, changes: Mapping[str, Any]) -> dict[str, Any]:
 
 def _resolved(preset: str, changes: Mapping[str, Any]) -> Settings:
     """A preset with some settings changed, as the tables of an experiment say them."""
-    return Settings(**(read_preset(preset) | known(changes, "This experiment")))
+    return Settings(**read_preset(preset, changes))
 
 
 def _name(prefix: str, asked: Mapping[str, Any]) -> str:

@@ -9,10 +9,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from gsure.data.chunks import Pieces, device, open_folder, write_piece
+from gsure.data.chunks import Chunks, device, open_folder, write_chunk
 from gsure.data.fingerprint import fingerprint
 from gsure.data.measurements import Measurements, Signals, open_clean, open_measurements
-from gsure.denoiser import AnyDenoiser
+from gsure.denoiser import BaseDenoiser
 from gsure.files import replacing
 from gsure.inference.volumes import Format, check_volumes, write_volumes
 from gsure.measurement import Measurement
@@ -23,8 +23,8 @@ from gsure.progress import bar
 from gsure.random import generators
 from gsure.restoration import ddrm
 from gsure.sampling import Spacing, ddim, times
-from gsure.training.build import About
-from gsure.training.run import Which, load_with_config
+from gsure.training.build import DataInfo
+from gsure.training.run import CheckpointName, load_with_config
 
 Method = Literal["ddrm", "moments"]
 KINDS = ("mean", "std", "draw", "baseline")
@@ -41,7 +41,7 @@ def restore(
     eta: float = 0.85,
     eta_b: float = 1.0,
     spacing: Spacing = "even",
-    which: Which = "best",
+    checkpoint: CheckpointName = "best",
     limit: int | None = None,
     clean: str | Path | None = None,
     panels: int = 8,
@@ -60,33 +60,33 @@ def restore(
         raise ValueError(f"draws, batch and limit must be at least 1, but are {draws}, {batch} and {limit}.")
     if method not in get_args(Method):
         raise ValueError(f"--method is one of {', '.join(get_args(Method))}, not {method!r}.")
-    denoiser, config, step, weights = load_with_config(run, which)
+    denoiser, config, step, weights = load_with_config(run, checkpoint)
     denoiser.to(device())
     posterior = _Draws(denoiser, method, draws, steps, eta, eta_b, spacing, seed)
-    data = _open(Path(measurements), config.about, denoiser, steps)
+    data = _open(Path(measurements), config.data_info, denoiser, steps)
     n = len(data) if limit is None else min(limit, len(data))
     signals = None if clean is None else open_clean(clean, data)
     if volumes is not None:
-        check_volumes(config.about.shape, config.about.is_complex)
+        check_volumes(config.data_info.shape, config.data_info.is_complex)
     made_of = {"run": str(Path(run).resolve()), "step": step, "weights": weights}
     made_of |= {"data": str(Path(measurements).resolve()), "fingerprint": _fingerprint(data)}
     plan = {"command": "restore", **made_of, **posterior.options(), "batch": batch}
     folder = Path(out)
     open_folder(folder, plan)
     groups, scales = data.groups(), np.broadcast_to(data.scales(), len(data))
-    pieces = Pieces(folder, n, max(1, batch // draws))
+    chunks = Chunks(folder, n, max(1, batch // draws))
     with bar("restoring", n, progress) as advance:
-        for number in pieces.mine():
-            indices = pieces.indices(number)
-            if not pieces.is_done(number, KINDS):
+        for number in chunks.mine():
+            indices = chunks.indices(number)
+            if not chunks.is_done(number, KINDS):
                 measurement = _turned(data[list(indices)], data, denoiser)
                 if warning := _warning_of_empty(measurement, indices):
                     advance.say(warning)
                 about = [groups[i] for i in indices], [float(scales[i]) for i in indices]
                 for kind, values in posterior.summary(measurement, indices).items():
-                    write_piece(folder / kind / Pieces.name(number), values, *about, plan, config.about.is_complex)
+                    write_chunk(folder / kind / Chunks.name(number), values, *about, plan, config.data_info.is_complex)
             advance(len(indices))
-    if not all(pieces.is_done(number, KINDS) for number in range(len(pieces))):
+    if not all(chunks.is_done(number, KINDS) for number in range(len(chunks))):
         return {"folder": str(folder), "restored": "another process is still at it"}
     if volumes is not None:
         write_volumes(folder, KINDS, volumes, data.header["source"])
@@ -97,7 +97,7 @@ def restore(
 class _Draws:
     """How draws from the posterior are made."""
 
-    denoiser: AnyDenoiser
+    denoiser: BaseDenoiser
     method: Method
     draws: int
     steps: int
@@ -135,12 +135,12 @@ def _fingerprint(data: Measurements) -> str:
     return fingerprint(data.header, data.shape, data.groups(), lambda where: data[where].ybar)
 
 
-def _open(path: Path, about: About, denoiser: AnyDenoiser, steps: int) -> Measurements:
+def _open(path: Path, data_info: DataInfo, denoiser: BaseDenoiser, steps: int) -> Measurements:
     """Measurements that the model can restore, in their own basis."""
     data = open_measurements(path, denoiser.basis)
-    if data.header["basis"] != about.basis:
+    if data.header["basis"] != data_info.basis:
         data = open_measurements(path)
-    _refuse(data, about, denoiser, steps)
+    _refuse(data, data_info, denoiser, steps)
     return data
 
 
@@ -151,8 +151,8 @@ def _warning_of_empty(measurement: Measurement, indices: range) -> str | None:
     return f"{empty} of the measurements {indices[0]}..{indices[-1]} have no kept entry: pure generation."
 
 
-def _refuse(data: Measurements, about: About, denoiser: AnyDenoiser, steps: int) -> None:
-    mine = {"shape": about.shape, "basis": about.basis}
+def _refuse(data: Measurements, data_info: DataInfo, denoiser: BaseDenoiser, steps: int) -> None:
+    mine = {"shape": data_info.shape, "basis": data_info.basis}
     theirs = {"shape": tuple(data.shape), "basis": data.header["basis"]}
     if float(data.coverage.min()) == 1:
         mine.pop("basis")  # noise on whole signals, which may be turned into another basis
@@ -164,9 +164,9 @@ def _refuse(data: Measurements, about: About, denoiser: AnyDenoiser, steps: int)
             )
     scales = data.scales()
     low, high = float(scales.min()), float(scales.max())
-    if low > 1.001 * about.scales[1] or 1.001 * high < about.scales[0]:
+    if low > 1.001 * data_info.scales[1] or 1.001 * high < data_info.scales[0]:
         raise ValueError(
-            f"The model was trained on signals divided by {_range(*about.scales)}, but those of {data.path} were divided by "
+            f"The model was trained on signals divided by {_range(*data_info.scales)}, but those of {data.path} were divided by "
             f"{_range(low, high)}: make the file again with the scale that the model knows."
         )
     loudest = float(denoiser.schedule.sigma[-1])
@@ -178,7 +178,7 @@ def _refuse(data: Measurements, about: About, denoiser: AnyDenoiser, steps: int)
     times(denoiser.schedule, steps)  # refuses what is impossible
 
 
-def _turned(measurement: Measurement, data: Measurements, denoiser: AnyDenoiser) -> Measurement:
+def _turned(measurement: Measurement, data: Measurements, denoiser: BaseDenoiser) -> Measurement:
     """In the basis of the model: white noise on a whole signal is white noise in any."""
     if type(data.basis) is type(denoiser.basis):
         return measurement

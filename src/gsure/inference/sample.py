@@ -7,14 +7,14 @@ from typing import Any, Literal, get_args
 from torch import Tensor
 
 import gsure
-from gsure.data.chunks import Pieces, device, open_folder, write_piece
+from gsure.data.chunks import Chunks, device, open_folder, write_chunk
 from gsure.data.measurements import Signals
-from gsure.denoiser import AnyDenoiser
+from gsure.denoiser import BaseDenoiser
 from gsure.plotting import as_picture, draw_rows
 from gsure.progress import bar
 from gsure.random import generators
 from gsure.sampling import Clipped, Spacing, ddim, ddpm, dpm, times, unipc
-from gsure.training.run import Which, load_with_config
+from gsure.training.run import CheckpointName, load_with_config
 
 Sampler = Literal["ddim", "ddpm", "dpm++", "unipc"]
 
@@ -29,7 +29,7 @@ def sample(
     eta: float = 0.0,
     spacing: Spacing | None = None,
     clip: bool = False,
-    which: Which = "best",
+    checkpoint: CheckpointName = "best",
     batch: int = 128,
     seed: int = 0,
     progress: bool = False,
@@ -41,12 +41,12 @@ def sample(
     """
     if n < 1 or batch < 1:
         raise ValueError(f"n and batch must be at least 1, but are {n} and {batch}.")
-    denoiser, config, step, weights = load_with_config(run, which)
+    denoiser, config, step, weights = load_with_config(run, checkpoint)
     denoiser.to(device())
-    shape, is_complex = config.about.shape, config.about.is_complex
+    shape, is_complex = config.data_info.shape, config.data_info.is_complex
     draw = make_sampler(sampler, steps, eta, spacing)
     times(denoiser.schedule, steps)  # refuses before anything is written
-    source: AnyDenoiser = Clipped(denoiser) if clip else denoiser
+    source: BaseDenoiser = Clipped(denoiser) if clip else denoiser
     folder = Path(out)
     plan = {"command": "sample", "run": str(Path(run).resolve()), "step": step, "weights": weights}
     plan |= {
@@ -59,16 +59,16 @@ def sample(
         "seed": seed,
     }
     open_folder(folder, plan)
-    pieces = Pieces(folder, n, batch)
+    chunks = Chunks(folder, n, batch)
     with bar("sampling", n, progress) as advance:
-        for number in pieces.mine():
-            indices, path = pieces.indices(number), folder / Pieces.name(number)
-            if not pieces.is_done(number, ("",)):
+        for number in chunks.mine():
+            indices, path = chunks.indices(number), folder / Chunks.name(number)
+            if not chunks.is_done(number, ("",)):
                 xbar = draw(source, (len(indices), *shape), generators(seed, indices=indices))
                 x = denoiser.basis.to_signal(xbar).cpu()
-                write_piece(path, x, [str(index) for index in indices], [1.0] * len(indices), plan, is_complex)
+                write_chunk(path, x, [str(index) for index in indices], [1.0] * len(indices), plan, is_complex)
             advance(len(indices))
-    pieces.wait_for_first(("",))
+    chunks.wait_for_first(("",))
     samples = Signals(folder)
     if len(samples) >= n:  # this process was the last
         draw_grid(
@@ -79,7 +79,7 @@ def sample(
 
 def make_sampler(
     name: Sampler, steps: int, eta: float, spacing: Spacing | None
-) -> Callable[[AnyDenoiser, tuple[int, ...], list[Any]], Tensor]:
+) -> Callable[[BaseDenoiser, tuple[int, ...], list[Any]], Tensor]:
     """One call for all samplers; each has its own best spacing."""
     if name not in get_args(Sampler):
         raise ValueError(f"--sampler is one of {', '.join(get_args(Sampler))}, not {name!r}.")

@@ -10,6 +10,7 @@ from typing import Any
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
 import gsure
+from gsure import formatting
 from gsure.report import evaluated, figures, repeat, tables, words
 from gsure.report.collect import Diagnosis, Facts, Trained, collect
 from gsure.report.gallery import Gallery, Shown
@@ -27,21 +28,22 @@ def render(facts: Facts) -> str:
         lstrip_blocks=True,
     )
     gallery = Gallery(facts)
-    run, about = facts.main, facts.main.config.about
+    run, data_info = facts.main, facts.main.config.data_info
     share = _missing_share(gallery, run)
     contents: dict[str, Any] = {
         "facts": facts,
         "run": run,
         "name": facts.root.name,
-        "one": words.thing(about),
-        "shape": words.shape(about),
+        "one": words.thing(data_info),
+        "shape": words.shape(data_info),
         "words": words,
+        "number": formatting.number,
         "missing_share": share,
         "missing_words": _missing_words(run, share),
         "unfinished": ""
         if run.is_finished
         else f"Training has come to step {run.step:,} of {run.config.settings.steps:,}.",
-        "oracle": facts.comparable(run, "oracle"),
+        "oracle": facts.comparable(run, "clean"),
         "naive": facts.comparable(run, "naive"),
         "others": [other for other in facts.runs if other != run],
         "verdict": _verdict(facts),
@@ -76,17 +78,17 @@ def _missing_share(gallery: Gallery, run: Trained) -> float | None:
 
 def _missing_words(run: Trained, share: float | None) -> str:
     """For corruptions of which one cannot tell it by their options."""
-    options = dict(run.config.about.made_by.get("corruption") or {})
-    return "" if not share or "p" in options else f"On average {words.percent(share)} is missing."
+    options = dict(run.config.data_info.made_by.get("corruption") or {})
+    return "" if not share or "p" in options else f"On average {formatting.percent(share)} is missing."
 
 
 def _verdict(facts: Facts) -> str:
     """The headline in two sentences: against the oracle, and against doing nothing about it."""
     run = facts.main
-    oracle, naive = (facts.comparable(run, role) for role in ("oracle", "naive"))
-    if run.role != "measured" or oracle is None:
+    oracle, naive = (facts.comparable(run, role) for role in ("clean", "naive"))
+    if run.role != "measurements" or oracle is None:
         return ""
-    one, sentences = words.thing(run.config.about), []
+    one, sentences = words.thing(run.config.data_info), []
     errors, distances = evaluated.errors(facts), evaluated.distances(facts)
     if {run.path, oracle.path} <= errors.keys():
         told = (
@@ -109,7 +111,7 @@ def _beside(value: float, best: float) -> str:
     >>> _beside(1.027, 1.0), _beside(0.99, 1.0)
     ('2.7 % above', '1 % below')
     """
-    return f"{words.percent(abs(value / best - 1))} {'above' if value >= best else 'below'}"
+    return f"{formatting.percent(abs(value / best - 1))} {'above' if value >= best else 'below'}"
 
 
 def _checks(gallery: Gallery, diagnosis: Diagnosis) -> list[dict[str, Any]]:
@@ -133,15 +135,15 @@ def _checks(gallery: Gallery, diagnosis: Diagnosis) -> list[dict[str, Any]]:
 
 def _provenance(facts: Facts) -> list[tuple[str, str]]:
     """What is known of the data: as the measurement file has it, but for lists of everything."""
-    config, made = facts.main.config, facts.main.config.about.made_by
+    config, made = facts.main.config, facts.main.config.data_info.made_by
     parts = {name: dict(made.get(name) or {}) for name in ("source", "corruption", "sigma_0")}
     options = dict(parts["source"].pop("options", None) or {})
     told: list[tuple[str, Any]] = [("measurements", facts.shown(config.data))]
     told += [("clean, for comparison only", facts.shown(config.clean))] if config.clean else []
     named = [("source", parts["source"] | options), ("corruption", parts["corruption"]), ("noise", parts["sigma_0"])]
     told += [(f"{part}: {key}", value) for part, values in named for key, value in values.items()]
-    told += [("seed of the corruption", made.get("seed")), ("basis of the masks", config.about.basis)]
-    return [(key, words.number(value)) for key, value in told if value is not None]
+    told += [("seed of the corruption", made.get("seed")), ("basis of the masks", config.data_info.basis)]
+    return [(key, formatting.number(value)) for key, value in told if value is not None]
 
 
 def _versions() -> str:
@@ -160,5 +162,5 @@ def _files(facts: Facts) -> list[tuple[str, str, str]]:
     for path, what in entries:
         inside = [file for file in path.rglob("*") if file.is_file()] if path.is_dir() else [path]
         name = re.sub(r"^\.$", facts.root.name, facts.shown(path))
-        listed.append((name, what, words.size(sum(file.stat().st_size for file in inside))))
+        listed.append((name, what, formatting.size(sum(file.stat().st_size for file in inside))))
     return listed

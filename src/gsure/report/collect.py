@@ -16,7 +16,7 @@ from gsure.training.run import Config, Run
 
 DEPTH = 4
 """Folders below the one that was given, and no deeper."""
-ROLES = {"measured": "from measurements", "oracle": "oracle", "naive": "naive"}
+ROLES = {"measurements": "from measurements", "clean": "oracle", "naive": "naive"}
 """What a run learned from, in the order in which runs are shown."""
 KINDS = ("mean", "std", "draw", "baseline")
 T = TypeVar("T")
@@ -33,7 +33,7 @@ class Trained:
 
     @property
     def role(self) -> str:
-        return self.config.settings.data_as
+        return self.config.settings.train_on
 
     @property
     def losses(self) -> list[tuple[int, float]]:
@@ -211,7 +211,7 @@ def _ordered(runs: list[Trained]) -> list[Trained]:
 
 
 def _same_data(one: Trained, other: Trained) -> bool:
-    return one.config.about == other.config.about
+    return one.config.data_info == other.config.data_info
 
 
 def read_json(path: Path) -> dict[str, Any]:

@@ -3,9 +3,9 @@
 from pathlib import Path
 from typing import Any
 
+from gsure.formatting import number, with_error
 from gsure.report.collect import Evaluation, Facts
 from gsure.report.tables import Cell, Row, Table, compared, validation_table
-from gsure.report.words import number, with_error
 
 METRICS = {
     "frechet": ("Fréchet distance", "between the features of generated and real, each set taken for a Gaussian"),

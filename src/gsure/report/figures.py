@@ -12,8 +12,9 @@ from typing import Any, NamedTuple
 
 from markupsafe import Markup
 
+from gsure.formatting import percent
 from gsure.report.collect import ROLES, Trained
-from gsure.report.words import percent, thing
+from gsure.report.words import thing
 
 INK = "#010203"
 """Stands for the colour of the text around the drawing."""
@@ -93,7 +94,7 @@ def _losses(runs: Styled) -> Iterator[Drawing]:
 
 def _tracking(runs: Styled) -> Iterator[Drawing]:
     """The oracle is judged by clean signals, for which it was made: there is no estimate to show."""
-    found = [(run, style) for run, style in runs if run.validations and run.role != "oracle"]
+    found = [(run, style) for run, style in runs if run.validations and run.role != "clean"]
     if not found:
         return
     known = [(run, style) for run, style in found if all("true" in v for _, v in run.validations)]
@@ -109,7 +110,7 @@ def _tracking(runs: Styled) -> Iterator[Drawing]:
             axes.plot(steps, truth, color=style.stand_in, linestyle=style.line, linewidth=1.2)
         axes.set(xlabel="training step", ylabel="denoising error")
         svg = finish("tracking")
-    one = thing(found[0][0].config.about)
+    one = thing(found[0][0].config.data_info)
     alt = "Chart of the denoising error on held-out measurements over training steps, as dots with error bars. "
     words = "Dots: error on held-out measurements, estimated without any clean data (± 2 standard errors). "
     if known:
@@ -130,26 +131,26 @@ def _by_level(runs: Styled) -> Iterator[Drawing]:
     """The last validation, band by band: on complete signals where they are known, so that runs can be compared."""
     found = [(run, style, run.validations[-1][1]) for run, style in runs if run.validations]
     key = "full" if found and all("full" in result for _, _, result in found) else "estimate"
-    found = [entry for entry in found if key == "full" or entry[0].role != "oracle"]
+    found = [entry for entry in found if key == "full" or entry[0].role != "clean"]
     if not found:
         return
     from matplotlib.ticker import LogLocator, NullLocator
 
     with _axes() as (axes, finish):
         for _, style, result in found:
-            levels = [sum(band["t"]) / 2 for band in result["bands"]]
-            means, errors = ([band[name] for band in result["bands"]] for name in (key, f"{key}_se"))
+            levels = [sum(t_bin["t"]) / 2 for t_bin in result["t_bins"]]
+            means, errors = ([t_bin[name] for t_bin in result["t_bins"]] for name in (key, f"{key}_se"))
             bars = {"markersize": 4, "linewidth": 1.3, "elinewidth": 1, "capsize": 2, "linestyle": style.line}
             axes.errorbar(levels, means, [2 * error for error in errors], marker="o", color=style.stand_in, **bars)
-        if all(band[key] > 0 for _, _, result in found for band in result["bands"]):
+        if all(t_bin[key] > 0 for _, _, result in found for t_bin in result["t_bins"]):
             axes.set_yscale("log")
             axes.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
             axes.yaxis.set_major_formatter("{x:g}")
             axes.yaxis.set_minor_locator(NullLocator())
         axes.set(xlabel="noise level t (small is nearly clean)", ylabel="denoising error")
         svg = finish("levels")
-    one = thing(found[0][0].config.about)
-    low = "; ".join(f"{run.label} {result['bands'][0][key]:.3g}" for run, _, result in found)
+    one = thing(found[0][0].config.data_info)
+    low = "; ".join(f"{run.label} {result['t_bins'][0][key]:.3g}" for run, _, result in found)
     what = f"complete {one}s" if key == "full" else "held-out measurements"
     yield Drawing(
         svg,

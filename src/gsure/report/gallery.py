@@ -8,10 +8,11 @@ import torch
 from torch import Tensor
 
 from gsure.data.measurements import Measurements, Signals, open_clean, open_measurements
+from gsure.formatting import number
 from gsure.report import pictures
 from gsure.report.collect import Drawn, Facts, Trained
 from gsure.report.pictures import Picture
-from gsure.report.words import is_image, is_picture, number, shape, source
+from gsure.report.words import is_image, is_picture, shape, source
 
 VALUES = 1_500_000
 """Of all pixels together: a page is to stay below 3 MB."""
@@ -47,12 +48,12 @@ class Gallery:
     _opened: dict[str, Measurements | None] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        about = self.facts.main.config.about
-        large = is_image(about) and max(about.shape[-2:]) > 64
+        data_info = self.facts.main.config.data_info
+        large = is_image(data_info) and max(data_info.shape[-2:]) > 64
         self.columns, self.rows, self.across = (4, 2, 4) if large else (6, 6, 8)
         folders, restored = len(self.facts.samples), len(self.facts.restorations)
         tiles = self.columns * self.rows * (2 + folders) + self.across * (2 + 3 * restored) + 48
-        colours = 3 if is_image(about) and about.shape[0] == 3 else 1
+        colours = 3 if is_image(data_info) and data_info.shape[0] == 3 else 1
         self.side = max(24, math.isqrt(VALUES // (tiles * colours)))
 
     def data(self, path: str) -> Measurements | None:
@@ -76,8 +77,8 @@ class Gallery:
 
     def hero(self) -> list[Shown]:
         """The page in one look: measurements, samples, restorations, four by four."""
-        run, about = self.facts.main, self.facts.main.config.about
-        if not is_image(about):
+        run, data_info = self.facts.main, self.facts.main.config.data_info
+        if not is_image(data_info):
             return []
         panels = []
         if (data := self.data(run.config.data)) is not None:
@@ -85,18 +86,18 @@ class Gallery:
             lost = (
                 "blue marks what is missing" if data.basis.is_signal else "shown with zeros for what was not measured"
             )
-            alt = f"{len(first)} of the measurements, {shape(about)} images of {source(about)}, incomplete; {lost}."
+            alt = f"{len(first)} of the measurements, {shape(data_info)} images of {source(data_info)}, incomplete; {lost}."
             picture = pictures.mosaic(pictures.measured(data, first, self.side), 4, alt)
-            what = {"measured": "What it learned from", "naive": "What it took for clean"}.get(
+            what = {"measurements": "What it learned from", "naive": "What it took for clean"}.get(
                 run.role, "What was measured"
             )
-            words = f"{number(about.samples)} incomplete, noisy measurements; {lost}."
+            words = f"{number(data_info.samples)} incomplete, noisy measurements; {lost}."
             panels.append(Shown(what, words, picture))
         if drawn := next((d for d in self.facts.samples if d.run == run), None):
             alt = "16 images that the model generated from pure noise; they are complete."
             x = drawn.signals[""][: min(16, len(drawn.signals[""]))]
-            picture = pictures.mosaic(pictures.signals(x, about.is_complex, self.side), 4, alt)
-            never = "It was never shown a complete one." if run.role == "measured" else ""
+            picture = pictures.mosaic(pictures.signals(x, data_info.is_complex, self.side), 4, alt)
+            never = "It was never shown a complete one." if run.role == "measurements" else ""
             panels.append(Shown("What it generates", f"New, complete images out of pure noise. {never}", picture))
         if drawn := next((d for d in self.facts.restorations if d.run == run), None):
             panels.append(self._restored_panel(drawn))
@@ -105,9 +106,9 @@ class Gallery:
     def _restored_panel(self, drawn: Drawn) -> Shown:
         n = min(4, len(drawn.signals["mean"]))
         columns = self._columns(drawn, n)
-        spread = pictures.strength(drawn.signals["std"][:n])
+        spread = pictures.root_sum_of_squares(drawn.signals["std"][:n])
         largest = _largest([spread])
-        uncertain = [pictures.heated(one, largest) for one in pictures.shrink(spread[:, None], self.side)[:, 0]]
+        uncertain = [pictures.colormap(one, largest) for one in pictures.shrink(spread[:, None], self.side)[:, 0]]
         given, mean = columns["measured"], columns["mean"]
         if "clean" in columns:
             names, last = "measured, restored, uncertainty, truth", (uncertain, columns["clean"])
@@ -144,7 +145,7 @@ class Gallery:
         if not self.facts.samples:
             return self._from_training("samples", "Samples drawn during training")
         run = self.facts.main
-        data = self.data(run.config.data) if is_image(run.config.about) else None
+        data = self.data(run.config.data) if is_image(run.config.data_info) else None
         grids = []
         for drawn in self.facts.samples:
             signals, plan = drawn.signals[""], drawn.plan
@@ -157,7 +158,7 @@ class Gallery:
             alt = f"Grid of images generated by the model {drawn.label}."
             grids.append(self._grid(drawn.label, how, signals, alt))
         if grids and data is not None and (clean := self.clean(run, data)) is not None:
-            oracle = any(found.role == "oracle" for found in self.facts.runs)
+            oracle = any(found.role == "clean" for found in self.facts.runs)
             words = "shown to the oracle only" if oracle else "never shown to the model"
             grids.append(self._grid("clean images", words, clean, "Grid of clean images, to compare with."))
         return grids
@@ -214,8 +215,12 @@ class Gallery:
                 row("truth", "clean, not given", columns["clean"], f"The {n} clean images behind the measurements.")
             )
 
-        spreads = [pictures.strength(drawn.signals["std"][:n]) for drawn in group]
-        errors = [] if truth is None else [pictures.strength(drawn.signals["mean"][:n] - truth) for drawn in group]
+        spreads = [pictures.root_sum_of_squares(drawn.signals["std"][:n]) for drawn in group]
+        errors = (
+            []
+            if truth is None
+            else [pictures.root_sum_of_squares(drawn.signals["mean"][:n] - truth) for drawn in group]
+        )
         largest = _largest([*spreads, *errors])
         maps = []
 
@@ -240,7 +245,9 @@ class Gallery:
         run, data = drawn.run, self.data(path)
         if run is None or data is None or not _same_file(Path(path), run.config.data):
             known = (
-                run is not None and data is not None and data.header["source"] == run.config.about.made_by.get("source")
+                run is not None
+                and data is not None
+                and data.header["source"] == run.config.data_info.made_by.get("source")
             )
             seen = ", but on other measurements of the same source" if known else ""
             return f"{words} The model was not trained on that file{seen}."

@@ -12,7 +12,7 @@ from PIL import Image
 from torch import Tensor
 
 from gsure.data.measurements import Measurements
-from gsure.plotting import as_picture, coloured
+from gsure.plotting import as_picture, tint_missing
 
 CLEAR = 255
 """Of a palette of heat, the colour that is none."""
@@ -48,12 +48,12 @@ def colour_bar(alt: str) -> Picture:
     return _encode(_in_palette(np.arange(CLEAR, dtype=np.uint8)[None]), alt, 1)
 
 
-def heated(values: Tensor, largest: float) -> Tensor:
+def colormap(values: Tensor, largest: float) -> Tensor:
     """One such map as an RGB picture in [0, 1], to stand beside others."""
     return torch.from_numpy(_palette()[((values / largest).clamp(0, 1) * (CLEAR - 1)).round().long().numpy()])
 
 
-def strength(x: Tensor) -> Tensor:
+def root_sum_of_squares(x: Tensor) -> Tensor:
     """(b, h, w): the root of the sum of squares over channels, of complex pairs and of colours alike."""
     return torch.linalg.vector_norm(x, dim=1)
 
@@ -83,7 +83,7 @@ def measured(data: Measurements, positions: Sequence[int], side: int) -> list[Te
     if not data.basis.is_signal:
         return pictures
     whole = shrink(measurement.mask.expand_as(measurement.ybar).amax(1)[:, None], side)[:, 0]
-    return [coloured(picture, (kept > 0.5).float()) for picture, kept in zip(pictures, whole, strict=True)]
+    return [tint_missing(picture, (kept > 0.5).float()) for picture, kept in zip(pictures, whole, strict=True)]
 
 
 def figure(content: bytes, alt: str, widest: int = 1100, most: int = 120_000) -> Picture:

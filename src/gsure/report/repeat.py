@@ -62,8 +62,8 @@ def missing(facts: Facts) -> list[Step]:
         known = ["--reference", facts.shown(data.clean)] if data.clean else ["--measurements", file]
         where = ["samples", facts.shown(drawn[0].path), *known]
         steps.append(Step("the samples were not evaluated", shlex.join(["gsure", "evaluate", *where])))
-    if main.role != "oracle" and main not in [diagnosis.run for diagnosis in facts.diagnoses]:
-        oracle = facts.comparable(main, "oracle")
+    if main.role != "clean" and main not in [diagnosis.run for diagnosis in facts.diagnoses]:
+        oracle = facts.comparable(main, "clean")
         more = ["--clean", facts.shown(data.clean)] if data.clean else []
         more += ["--oracle", facts.shown(oracle.path)] if data.clean and oracle is not None and oracle != main else []
         steps.append(Step("the assumptions were not checked", shlex.join(["gsure", "diagnose", name, *more])))
@@ -72,7 +72,7 @@ def missing(facts: Facts) -> list[Step]:
 
 def corrupt_command(facts: Facts, run: Trained) -> str | None:
     """`gsure corrupt`, if it made the data; what was really measured cannot be made again."""
-    made, about = run.config.about.made_by, run.config.about
+    made, data_info = run.config.data_info.made_by, run.config.data_info
     source, corruption = dict(made.get("source") or {}), dict(made.get("corruption") or {})
     sigma = dict(made.get("sigma_0") or {}).get("given")
     if "options" not in source or sigma is None:
@@ -88,7 +88,7 @@ def corrupt_command(facts: Facts, run: Trained) -> str | None:
     words += ["--corruption", str(corruption.pop("name", "")), *_options("--", corruption), "--sigma", _value(sigma)]
     skip_bad = options.pop("skip_bad", False)
     words += [*_options("--source.", options), *(["--skip-bad"] if skip_bad else [])]
-    words += ["--limit", str(about.samples)] if about.samples < source.get("samples", 0) else []
+    words += ["--limit", str(data_info.samples)] if data_info.samples < source.get("samples", 0) else []
     words += ["--seed", str(made["seed"])] if made.get("seed") else []
     words += ["--clean", facts.shown(run.config.clean)] if run.config.clean else []
     return shlex.join(words)
@@ -143,7 +143,7 @@ def _which(drawn: Drawn) -> list[str]:
     """The checkpoint, unless it is the best, which is taken by itself."""
     step = drawn.plan.get("step")
     best = drawn.run.best_step if drawn.run is not None else step
-    return [] if step is None or best in (None, step) else ["--which", str(step)]
+    return [] if step is None or best in (None, step) else ["--checkpoint", str(step)]
 
 
 def _given(plan: dict[str, Any], names: tuple[str, ...], usual: dict[str, Any]) -> list[str]:

@@ -4,8 +4,9 @@ import dataclasses
 from dataclasses import dataclass
 from typing import Any
 
+from gsure.formatting import duration, number, percent, with_error
 from gsure.report.collect import Facts, Trained
-from gsure.report.words import duration, learned, number, percent, thing, with_error
+from gsure.report.words import learned, thing
 from gsure.training.settings import Settings, option
 
 
@@ -36,7 +37,7 @@ def validation_table(facts: Facts) -> Table | None:
     """Of the last checkpoint of each run: the only table that needs neither clean data nor another command."""
     runs = facts.runs
     last = {run.path: run.validations[-1][1] if run.validations else {} for run in runs}
-    one = thing(facts.main.config.about)
+    one = thing(facts.main.config.data_info)
     wanted = (
         ("full", f"Error on complete {one}s", f"noise is added to whole clean {one}s and taken away again"),
         ("estimate", "Error on measurements, estimated", "without any clean data"),
@@ -44,7 +45,7 @@ def validation_table(facts: Facts) -> Table | None:
     )
     rows = []
     for name, title, note in wanted:
-        shown = [run for run in runs if name in last[run.path] and (name == "full" or run.role != "oracle")]
+        shown = [run for run in runs if name in last[run.path] and (name == "full" or run.role != "clean")]
         values = {run.path: last[run.path][name]["mean"] for run in shown}
         cells = [
             Cell(with_error(values[run.path], last[run.path][name]["se"]), compared(facts, run, values, "lower"))
@@ -60,15 +61,15 @@ def validation_table(facts: Facts) -> Table | None:
         "Denoising error: mean squared error over all noise levels, on held-out data, at the last checkpoint, ± its standard "
         "error. Lower is better."
     )
-    if (gamma := facts.main.config.settings.gamma) != "one":
-        caption += f" Noise levels are weighted as in training (--gamma {gamma})."
+    if (weighting := facts.main.config.settings.weighting) != "x":
+        caption += f" Noise levels are weighted as in training (--weighting {weighting})."
     return Table(caption, ("", *(run.label for run in runs)), tuple(rows))
 
 
 def compared(facts: Facts, run: Trained, values: dict[Any, float], better: str) -> tuple[str, ...]:
     """How a value stands between the oracle's and the naive run's. The ratio first: the gap closed flatters."""
-    oracle, naive = (facts.comparable(run, role) for role in ("oracle", "naive"))
-    if run.role == "oracle" or oracle is None or oracle.path not in values:
+    oracle, naive = (facts.comparable(run, role) for role in ("clean", "naive"))
+    if run.role == "clean" or oracle is None or oracle.path not in values:
         return ()
     mine, best = values[run.path], values[oracle.path]
     words = []
@@ -76,7 +77,7 @@ def compared(facts: Facts, run: Trained, values: dict[Any, float], better: str) 
         words.append(f"{mine / best:.3g} × oracle")
     elif better != "lower":
         words.append(f"{abs(mine - best):.3g} {'below' if mine < best else 'above'} oracle")
-    if run.role == "measured" and naive is not None and naive.path in values:
+    if run.role == "measurements" and naive is not None and naive.path in values:
         gap = values[naive.path] - best
         if (gap > 0) == (better == "lower") and gap != 0:
             words.append(f"gap closed {percent((values[naive.path] - mine) / gap)}")

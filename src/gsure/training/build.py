@@ -17,7 +17,7 @@ from gsure.training.settings import Settings
 
 
 @dataclasses.dataclass(frozen=True)
-class About:
+class DataInfo:
     """What a run must know of its data, to build the denoiser and to recognise the data when it goes on."""
 
     shape: tuple[int, ...]
@@ -32,10 +32,10 @@ class About:
     made_by: dict[str, Any]
 
     @staticmethod
-    def of(data: Measurements) -> "About":
+    def of(data: Measurements) -> "DataInfo":
         scales = data.scales()
         made_by = {key: data.header[key] for key in ("source", "corruption", "sigma_0", "seed")}
-        return About(
+        return DataInfo(
             shape=tuple(data.shape),
             basis=type(data.basis).__name__,
             mask_shape=data.mask_shape,
@@ -60,19 +60,19 @@ def make_schedule(settings: Settings, max_std: float) -> Schedule:
     return schedule
 
 
-def make_network(settings: Settings, about: About, basis_is_signal: bool) -> nn.Module:
+def make_network(settings: Settings, data_info: DataInfo, basis_is_signal: bool) -> nn.Module:
     if settings.network == "mlp":
-        size = torch.Size(about.shape).numel()
-        return mlp(size, settings.width, settings.depth, settings.sees_mask, settings.seed)
-    if len(about.shape) != 3 or about.shape[1] != about.shape[2]:
+        size = torch.Size(data_info.shape).numel()
+        return mlp(size, settings.width, settings.depth, settings.mask_conditioned, settings.seed)
+    if len(data_info.shape) != 3 or data_info.shape[1] != data_info.shape[2]:
         raise ValueError(
-            f"A unet takes square images, but this data has shape {about.shape}: use --network mlp, or your own network in "
+            f"A unet takes square images, but this data has shape {data_info.shape}: use --network mlp, or your own network in "
             "Python."
         )
-    spectral = settings.sees_mask and not basis_is_signal
+    spectral = settings.mask_conditioned and not basis_is_signal
     network = unet(
-        about.shape[1],
-        about.shape[0],
+        data_info.shape[1],
+        data_info.shape[0],
         settings.width,
         settings.multipliers,
         settings.attention,
@@ -80,8 +80,8 @@ def make_network(settings: Settings, about: About, basis_is_signal: bool) -> nn.
         settings.groups,
         settings.patch,
         settings.layers,
-        mask_input="embedding" if spectral else "channels" if settings.sees_mask else "none",
-        mask_shape=about.mask_shape if spectral else None,
+        mask_input="embedding" if spectral else "channels" if settings.mask_conditioned else "none",
+        mask_shape=data_info.mask_shape if spectral else None,
         seed=settings.seed,
     )
     if settings.channels_last:
@@ -89,19 +89,19 @@ def make_network(settings: Settings, about: About, basis_is_signal: bool) -> nn.
     return network
 
 
-def make_denoiser(settings: Settings, about: About, basis: Basis, network: nn.Module | None = None) -> Denoiser:
+def make_denoiser(settings: Settings, data_info: DataInfo, basis: Basis, network: nn.Module | None = None) -> Denoiser:
     """`network` is a user's own, in place of the one that the settings describe."""
-    schedule = make_schedule(settings, about.max_std)
-    network = make_network(settings, about, basis.is_signal) if network is None else network
-    return Denoiser(network, schedule, basis, settings.predicts, settings.sees_mask)
+    schedule = make_schedule(settings, data_info.max_std)
+    network = make_network(settings, data_info, basis.is_signal) if network is None else network
+    return Denoiser(network, schedule, basis, settings.predicts, settings.mask_conditioned)
 
 
-def make_objective(settings: Settings, about: About, coverage: torch.Tensor) -> Objective:
+def make_objective(settings: Settings, data_info: DataInfo, coverage: torch.Tensor) -> Objective:
     return Objective(
         settings.objective,
         coverage=coverage,
-        gamma=settings.gamma,
+        weighting=settings.weighting,
         hide=settings.hide,
-        unit=about.unit,
+        unit=data_info.unit,
         divergence=Divergence(settings.divergence, settings.divergence_fraction),
     )

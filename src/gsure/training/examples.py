@@ -29,12 +29,12 @@ class Examples:
         return len(self.measurements)
 
     def __getitem__(self, positions: Sequence[int] | np.ndarray) -> Measurement:
-        match self.settings.data_as:
-            case "measured":
+        match self.settings.train_on:
+            case "measurements":
                 return self.measurements[positions]
             case "naive":
                 return Measurement.clean(self.measurements[positions].ybar)
-            case "oracle":
+            case "clean":
                 return Measurement.clean(self.xbar(positions))
 
     def xbar(self, positions: Sequence[int] | np.ndarray) -> Tensor:
@@ -45,7 +45,7 @@ class Examples:
     @property
     def coverage(self) -> Tensor:
         """E[P] of what the loss sees; 1 gives W = I."""
-        if self.settings.data_as == "measured" and self.settings.weighted:
+        if self.settings.train_on == "measurements" and self.settings.coverage_weighting:
             return self.measurements.coverage
         return torch.ones(())
 
@@ -81,13 +81,15 @@ def open_examples(
     if settings.held_out == 0:
         return Examples(measurements, clean, settings), None
     train, held_out = measurements.split(settings.held_out, settings.seed)
-    if settings.data_as == "naive":  # is judged by what was measured; an oracle by clean signals, for which it was made
-        return Examples(train, clean, settings), Examples(held_out, clean, replace(settings, data_as="measured"))
+    if (
+        settings.train_on == "naive"
+    ):  # is judged by what was measured; an oracle by clean signals, for which it was made
+        return Examples(train, clean, settings), Examples(held_out, clean, replace(settings, train_on="measurements"))
     return Examples(train, clean, settings), Examples(held_out, clean, settings)
 
 
 def _refuse(measurements: Measurements, clean: Signals | None, settings: Settings) -> None:
-    if settings.data_as == "oracle" and clean is None:
+    if settings.train_on == "clean" and clean is None:
         raise ValueError("An oracle learns from clean signals: give their file by --clean.")
     if settings.flip and not measurements.basis.is_signal:
         raise ValueError(
@@ -97,9 +99,9 @@ def _refuse(measurements: Measurements, clean: Signals | None, settings: Setting
     coverage = measurements.coverage
     if settings.flip and not torch.allclose(coverage, coverage.flip(-1)):
         raise ValueError("--flip needs a coverage E[P] that is its own mirror image, and that of this data is not.")
-    if settings.data_as != "measured":
-        asked = {"--hide hides a part of": settings.hide, "--complete-at fills in the rest of": settings.complete_at}
+    if settings.train_on != "measurements":
+        asked = {"--hide hides a part of": settings.hide, "--impute-at fills in the rest of": settings.impute_at}
         for does in (does for does, value in asked.items() if value):
-            raise ValueError(f"{does} what was measured; with --data-as {settings.data_as} all counts as clean.")
-    if 0 in settings.complete_at:
+            raise ValueError(f"{does} what was measured; with --train-on {settings.train_on} all counts as clean.")
+    if 0 in settings.impute_at:
         check_size(math.prod(measurements.shape) // (2 if measurements.header["complex"] else 1))

@@ -4,7 +4,7 @@ Each of the chosen measurements is restored by one draw of the averaged network;
 nothing, by one of a Gaussian law with the moments of all measurements. From then on the network sees whole signals, as it will
 when it generates, while the loss counts what was measured and nothing else: a wrong draw spoils what is seen, never what is to
 be said of it. docs/method.md tells why this helps against mask-blindness.
-The draws are kept in the folder of the run, in pieces, so that none is made twice and a resumed run learns from the same.
+The draws are kept in the folder of the run, in chunks, so that none is made twice and a resumed run learns from the same.
 """
 
 import functools
@@ -17,7 +17,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from gsure.data.chunks import Pieces, open_folder, write_piece
+from gsure.data.chunks import Chunks, open_folder, write_chunk
 from gsure.data.measurements import Signals
 from gsure.gaussian import Gaussian
 from gsure.measurement import Measurement
@@ -25,7 +25,7 @@ from gsure.progress import bar
 from gsure.random import generators
 from gsure.restoration import ddrm
 from gsure.training.examples import Examples
-from gsure.training.state import Job
+from gsure.training.state import TrainState
 
 STREAM = 3
 """Keeps the noise of completion apart from that of training, validation and pictures."""
@@ -35,56 +35,56 @@ MOMENTS_OF = 1000
 """Measurements are read at once for their moments."""
 
 
-def complete(job: Job, step: int, progress: bool) -> None:
-    """Let the job learn from, and be judged by, signals that its averaged network completes after so many steps."""
-    folder = job.run.path / "completed" / f"step-{step:08d}"
-    chosen = job.examples if step == 0 else job.examples.spread(job.settings.completions)  # a Gaussian is quick
-    law = functools.cache(functools.partial(_gaussian, job, job.examples, progress))
-    job.examples = _completed(job, chosen, folder / "train", step, law, progress)
-    if job.held_out is not None:
-        job.held_out = _completed(job, job.held_out, folder / "held-out", step, law, progress)
+def complete(state: TrainState, step: int, progress: bool) -> None:
+    """Let the state learn from, and be judged by, signals that its averaged network completes after so many steps."""
+    folder = state.run.path / "completed" / f"step-{step:08d}"
+    chosen = state.examples if step == 0 else state.examples.spread(state.settings.impute_count)  # a Gaussian is quick
+    law = functools.cache(functools.partial(_gaussian, state, state.examples, progress))
+    state.examples = _completed(state, chosen, folder / "train", step, law, progress)
+    if state.held_out is not None:
+        state.held_out = _completed(state, state.held_out, folder / "held-out", step, law, progress)
 
 
 def _completed(
-    job: Job, examples: Examples, folder: Path, step: int, law: Callable[[], Gaussian], progress: bool
+    state: TrainState, examples: Examples, folder: Path, step: int, law: Callable[[], Gaussian], progress: bool
 ) -> Examples:
-    settings, data = job.settings, examples.measurements
-    plan = {"command": "train", "run": str(job.run.path.resolve()), "step": step, "seed": settings.seed}
-    open_folder(folder, plan | {"calls": settings.completion_calls})
+    settings, data = state.settings, examples.measurements
+    plan = {"command": "train", "run": str(state.run.path.resolve()), "step": step, "seed": settings.seed}
+    open_folder(folder, plan | {"calls": settings.impute_sampling_steps})
     at_once = max(1, settings.batch // settings.accumulate)
-    pieces = Pieces(folder, len(examples), BATCHES * at_once)
-    missing = [number for number in pieces.mine() if not pieces.is_done(number, ("",))]
+    chunks = Chunks(folder, len(examples), BATCHES * at_once)
+    missing = [number for number in chunks.mine() if not chunks.is_done(number, ("",))]
     gaussian = law() if step == 0 and missing else None
     with bar("completing", len(examples), progress) as advance:
-        advance(len(examples) - sum(len(pieces.indices(number)) for number in missing))
+        advance(len(examples) - sum(len(chunks.indices(number)) for number in missing))
         for number in missing:
-            positions = np.array(pieces.indices(number))
+            positions = np.array(chunks.indices(number))
             parts = np.array_split(positions, math.ceil(len(positions) / at_once))
-            x = torch.cat([_draw(job, examples, part, step, gaussian) for part in parts])
+            x = torch.cat([_draw(state, examples, part, step, gaussian) for part in parts])
             about = [str(index) for index in data.indices[positions]], [1.0] * len(positions)
-            write_piece(folder / Pieces.name(number), x, *about, plan, job.config.about.is_complex)
+            write_chunk(folder / Chunks.name(number), x, *about, plan, state.config.data_info.is_complex)
             advance(len(positions))
-    job.accelerator.wait_for_everyone()
+    state.accelerator.wait_for_everyone()
     return replace(examples, completed=Signals(folder))
 
 
-def _draw(job: Job, examples: Examples, positions: np.ndarray, step: int, gaussian: Gaussian | None) -> Tensor:
+def _draw(state: TrainState, examples: Examples, positions: np.ndarray, step: int, gaussian: Gaussian | None) -> Tensor:
     """One draw of the signal behind each measurement; it depends on the sample and the step alone.
 
     Noise drawn anew at each call (η = 1), and more calls near t = 0, bring draws closest to the law of signals when calls are
     few: docs/method.md has the numbers.
     """
-    generator = generators(job.settings.seed, STREAM, step, indices=examples.measurements.indices[positions])
+    generator = generators(state.settings.seed, STREAM, step, indices=examples.measurements.indices[positions])
     measurement = examples[positions]
     if gaussian is not None:
         xbar = gaussian.draw(measurement, generator)
     else:
-        measurement, calls = measurement.to(job.accelerator.device), job.settings.completion_calls
-        xbar = ddrm(job.averaged, measurement, calls, eta=1.0, spacing="quadratic", generator=generator)
+        measurement, calls = measurement.to(state.accelerator.device), state.settings.impute_sampling_steps
+        xbar = ddrm(state.averaged, measurement, calls, eta=1.0, spacing="quadratic", generator=generator)
     return examples.measurements.basis.to_signal(xbar).cpu()
 
 
-def _gaussian(job: Job, examples: Examples, progress: bool) -> Gaussian:
+def _gaussian(state: TrainState, examples: Examples, progress: bool) -> Gaussian:
     with bar("second moments", len(examples), progress) as advance:
 
         def batches() -> Iterator[Measurement]:
@@ -92,4 +92,4 @@ def _gaussian(job: Job, examples: Examples, progress: bool) -> Gaussian:
                 yield examples[positions]
                 advance(len(positions))
 
-        return Gaussian.fit(batches(), pairs=job.config.about.is_complex)
+        return Gaussian.fit(batches(), pairs=state.config.data_info.is_complex)

@@ -11,15 +11,15 @@ from typing import Any
 import numpy as np
 import torch
 
-from gsure.training.state import Job
+from gsure.training.state import TrainState
 
 
 class Log:
     """Times are of this process alone and count from its start."""
 
-    def __init__(self, job: Job, board: Any) -> None:
-        self.job, self.board = job, board
-        self.began, self.logged = time.monotonic(), job.first
+    def __init__(self, state: TrainState, board: Any) -> None:
+        self.state, self.board = state, board
+        self.began, self.logged = time.monotonic(), state.first
 
     def close(self) -> None:
         if self.board is not None:
@@ -34,19 +34,19 @@ class Log:
 
     def write(self, done: int) -> str:
         """Log the mean loss since the last time; returns it in words."""
-        accelerator = self.job.accelerator
-        loss = float(np.mean(self.job.losses))
+        accelerator = self.state.accelerator
+        loss = float(np.mean(self.state.losses))
         if accelerator.num_processes > 1:
             loss = float(accelerator.reduce(torch.tensor(loss, device=accelerator.device), "mean"))
         line = {
             "step": done,
             "loss": loss,
-            "lr": self.job.optimizer.param_groups[0]["lr"],
+            "lr": self.state.optimizer.param_groups[0]["lr"],
             "steps_per_second": (done - self.logged) / (time.monotonic() - self.began),
             "memory_gb": _peak_memory(accelerator.device) / 1e9,
         }
         self._append(line)
-        self.job.losses, self.began, self.logged = [], time.monotonic(), done
+        self.state.losses, self.began, self.logged = [], time.monotonic(), done
         return f"loss {loss:.4f}"
 
     def validation(self, done: int, result: dict[str, Any]) -> str:
@@ -57,16 +57,16 @@ class Log:
             for name, words in told.items()
             if name in result
         ]
-        best = " (best so far)" if self.job.best is not None and self.job.best["step"] == done else ""
+        best = " (best so far)" if self.state.best is not None and self.state.best["step"] == done else ""
         return f"step {done:,}: {', '.join(parts)}{best}"
 
     def _append(self, line: dict[str, Any]) -> None:
-        if not self.job.accelerator.is_main_process:
+        if not self.state.accelerator.is_main_process:
             return
-        self.job.run.log(line)
+        self.state.run.log(line)
         if self.board is not None:
             for name, value in line.get("validation", line).items():
-                if name not in ("step", "bands"):
+                if name not in ("step", "t_bins"):
                     self.board.add_scalar(name, value["mean"] if isinstance(value, dict) else value, line["step"])
 
 

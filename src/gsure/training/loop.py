@@ -24,15 +24,15 @@ from gsure.basis import Basis
 from gsure.denoiser import Denoiser
 from gsure.progress import Bar, bar
 from gsure.random import generators
-from gsure.training import checkpoint
+from gsure.training import checkpoints
 from gsure.training.imputation import complete
 from gsure.training.log import Log, open_board
 from gsure.training.previews import draw_denoised, draw_samples
 from gsure.training.processes import accelerated
 from gsure.training.run import Run
 from gsure.training.settings import Settings
-from gsure.training.setup import prepare, settings_of
-from gsure.training.state import Job
+from gsure.training.setup import settings_of, setup
+from gsure.training.state import TrainState
 from gsure.training.validation import validate
 
 STREAM = 0
@@ -61,118 +61,118 @@ def train(
     board = open_board(Path(out)) if tensorboard else None
     settings = settings_of(Run(Path(out)), settings, resume, force)
     with accelerated(settings.precision) as accelerator:
-        job = prepare(accelerator, data, out, settings, clean, resume, force, basis, network)
+        state = setup(accelerator, data, out, settings, clean, resume, force, basis, network)
         try:
-            _run(job, board, progress)
+            _run(state, board, progress)
         except OSError as error:
-            mend = f"The last checkpoint is whole; mend this and go on with: {job.resume_command}"
+            mend = f"The last checkpoint is whole; mend this and go on with: {state.resume_command}"
             raise OSError(f"{str(error).rstrip('.')}. {mend}") from error
         finally:
-            job.denoiser.network = job.network  # releases the wrapper before the process group ends
-    return job.averaged
+            state.denoiser.network = state.network  # releases the wrapper before the process group ends
+    return state.averaged
 
 
-def _run(job: Job, board: Callable[[int], Any] | None, progress: bool) -> None:
-    main = job.accelerator.is_main_process
-    with contextlib.closing(Log(job, board(job.first) if board and main else None)) as log:
-        for first, last in _stretches(job.settings, job.first):
+def _run(state: TrainState, board: Callable[[int], Any] | None, progress: bool) -> None:
+    main = state.accelerator.is_main_process
+    with contextlib.closing(Log(state, board(state.first) if board and main else None)) as log:
+        for first, last in _stretches(state.settings, state.first):
             with log.aside():
-                _complete(job, first, progress and main)
-            with bar("training", job.settings.steps, progress and main, done=first) as advance:
-                if first == job.first and main:
-                    _introduce(job, advance)
+                _complete(state, first, progress and main)
+            with bar("training", state.settings.steps, progress and main, done=first) as advance:
+                if first == state.first and main:
+                    _introduce(state, advance)
                 with _signals(advance.say) as stop:
-                    stopped = _loop(job, first, last, log, advance, stop)
+                    stopped = _loop(state, first, last, log, advance, stop)
             if stopped:
                 break
 
 
-def _introduce(job: Job, advance: Bar) -> None:
-    for note in job.notes:
+def _introduce(state: TrainState, advance: Bar) -> None:
+    for note in state.notes:
         advance.say(note, always=True)
-    advance.say(job.introduction)
+    advance.say(state.introduction)
 
 
 def _stretches(settings: Settings, first: int) -> list[tuple[int, int]]:
     """The steps still to do, cut where measurements are completed.
 
-    >>> _stretches(Settings(steps=9, complete_at=(3, 6, 12)), 4)
+    >>> _stretches(Settings(steps=9, impute_at=(3, 6, 12)), 4)
     [(4, 6), (6, 9)]
     """
     return list(
-        itertools.pairwise([first, *(at for at in settings.complete_at if first < at < settings.steps), settings.steps])
+        itertools.pairwise([first, *(at for at in settings.impute_at if first < at < settings.steps), settings.steps])
     )
 
 
-def _complete(job: Job, done: int, progress: bool) -> None:
+def _complete(state: TrainState, done: int, progress: bool) -> None:
     """Go on with the measurements as the model completed them last, if it is to; it does so now, if that is not done yet."""
-    latest = max((at for at in job.settings.complete_at if at <= done < job.settings.steps), default=None)
+    latest = max((at for at in state.settings.impute_at if at <= done < state.settings.steps), default=None)
     if latest is not None:
-        complete(job, latest, progress)
+        complete(state, latest, progress)
         if latest == done:
-            job.best = None  # was judged by measurements that were not complete
+            state.best = None  # was judged by measurements that were not complete
 
 
-def _loop(job: Job, first: int, last: int, log: Log, advance: Bar, stop: "Stop") -> bool:
+def _loop(state: TrainState, first: int, last: int, log: Log, advance: Bar, stop: "Stop") -> bool:
     """Do these steps; returns whether it was stopped before the last of the run."""
-    settings, main = job.settings, job.accelerator.is_main_process
-    for step, parts in _batches(job, first, last):
-        job.losses.append(_step(job, step, parts))
+    settings, main = state.settings, state.accelerator.is_main_process
+    for step, parts in _batches(state, first, last):
+        state.losses.append(_step(state, step, parts))
         done = step + 1
         if done % settings.log_every == 0:
             advance(0, log.write(done))
-        stopping = job.any_process(stop.asked) and done < settings.steps
+        stopping = state.any_process(stop.asked) and done < settings.steps
         with log.aside():
             if stopping:  # at once: whoever sent the signal may not wait for a validation
-                _save(job, done)
+                _save(state, done)
             if done % settings.checkpoint_every == 0 or done == last:
-                _validate(job, log, advance, done)
-                _save(job, done)
+                _validate(state, log, advance, done)
+                _save(state, done)
             if settings.picture_every and done % settings.picture_every == 0 and main and not stopping:
-                _draw(job, done)
+                _draw(state, done)
         advance(1)
         if stopping:
-            told = f"Stopped after {done:,} steps. Nothing is lost; continue with:\n  {job.resume_command}"
+            told = f"Stopped after {done:,} steps. Nothing is lost; continue with:\n  {state.resume_command}"
             advance.say(told, always=main)
             return True
     return False
 
 
-def _batches(job: Job, first: int, last: int) -> Iterator[tuple[int, list[tuple[np.ndarray, np.ndarray]]]]:
+def _batches(state: TrainState, first: int, last: int) -> Iterator[tuple[int, list[tuple[np.ndarray, np.ndarray]]]]:
     """Each of these steps, and this process's part of its batch: numbers of samples in the whole run, and positions of
     measurements in the file; divided into the parts that are computed at once."""
-    settings, rank, processes = job.settings, job.accelerator.process_index, job.accelerator.num_processes
-    order = job.examples.measurements.order(settings.batch, last, settings.seed, first, rank, processes)
+    settings, rank, processes = state.settings, state.accelerator.process_index, state.accelerator.num_processes
+    order = state.examples.measurements.order(settings.batch, last, settings.seed, first, rank, processes)
     for step, positions in enumerate(order, start=first):
         numbers = np.arange(step * settings.batch, (step + 1) * settings.batch)[rank::processes]
         divided = (np.array_split(indices, settings.accumulate) for indices in (numbers, positions))
         yield step, list(zip(*divided, strict=True))
 
 
-def _step(job: Job, step: int, parts: list[tuple[np.ndarray, np.ndarray]]) -> float:
+def _step(state: TrainState, step: int, parts: list[tuple[np.ndarray, np.ndarray]]) -> float:
     """One step of the optimizer; returns the loss of this process's part of the batch."""
-    settings, accelerator = job.settings, job.accelerator
-    losses, times, completed = [], [], job.examples.completed is not None
-    job.optimizer.zero_grad()
+    settings, accelerator = state.settings, state.accelerator
+    losses, times, completed = [], [], state.examples.completed is not None
+    state.optimizer.zero_grad()
     for last, (numbers, positions) in zip(range(1 - len(parts), 1), parts, strict=True):
         generator = generators(settings.seed, STREAM, indices=numbers)
-        read = job.examples[positions]
-        both = job.examples.mirrored([read, job.examples.shown(read, positions)], generator)
+        read = state.examples[positions]
+        both = state.examples.mirrored([read, state.examples.shown(read, positions)], generator)
         measurement, shown = (part.to(accelerator.device) for part in both)
-        t = job.denoiser.schedule.draw(len(measurement), generator)
-        with contextlib.nullcontext() if last == 0 else accelerator.no_sync(job.denoiser.network):
-            loss = job.objective(job.denoiser, measurement, t, generator, shown=shown if completed else None)
+        t = state.denoiser.schedule.draw(len(measurement), generator)
+        with contextlib.nullcontext() if last == 0 else accelerator.no_sync(state.denoiser.network):
+            loss = state.objective(state.denoiser, measurement, t, generator, shown=shown if completed else None)
             (loss.mean() / len(parts)).backward()
         losses.append(loss.detach())
         times.append(t)
-    norm = accelerator.clip_grad_norm_(job.network.parameters(), settings.clip or math.inf)
+    norm = accelerator.clip_grad_norm_(state.network.parameters(), settings.clip or math.inf)
     total = float(torch.cat(losses).mean())
     if not math.isfinite(total) or not math.isfinite(float(norm)):
-        raise ValueError(_what_is_not_finite(job, step, torch.cat(losses), torch.cat(times)))
-    for group in job.optimizer.param_groups:
+        raise ValueError(_what_is_not_finite(state, step, torch.cat(losses), torch.cat(times)))
+    for group in state.optimizer.param_groups:
         group["lr"] = learning_rate(settings, step)
-    job.optimizer.step()
-    job.average(step)
+    state.optimizer.step()
+    state.average(step)
     return total
 
 
@@ -194,50 +194,50 @@ def learning_rate(settings: Settings, step: int) -> float:
             return settings.lr * (1 + math.cos(math.pi * passed)) / 2
 
 
-def _what_is_not_finite(job: Job, step: int, losses: Tensor, t: Tensor) -> str:
+def _what_is_not_finite(state: TrainState, step: int, losses: Tensor, t: Tensor) -> str:
     bad = ~losses.isfinite().cpu()
     what = f"The loss of {int(bad.sum())} samples" if bad.any() else "The gradient"
     times = sorted((t.cpu()[bad] if bad.any() else t.cpu()).tolist())
     listed = ", ".join(map(str, times[:20])) + (", ..." if len(times) > 20 else "")
     told = f"{what} became infinite or not a number at step {step}, at t = {listed}. That step was not taken."
-    return f"{told} {_last_good(job)}"
+    return f"{told} {_last_good(state)}"
 
 
-def _last_good(job: Job) -> str:
-    latest = checkpoint.path_of(job.run.checkpoints, checkpoint.steps_of(job.run.checkpoints)[0])
+def _last_good(state: TrainState) -> str:
+    latest = checkpoints.path_of(state.run.checkpoints, checkpoints.steps_of(state.run.checkpoints)[0])
     return (
         f"The last checkpoint before it is {latest}. Look at the data, or lower --lr or --clip and go on with: "
-        f"{job.resume_command} --force"
+        f"{state.resume_command} --force"
     )
 
 
-def _validate(job: Job, log: Log, advance: Bar, done: int) -> None:
+def _validate(state: TrainState, log: Log, advance: Bar, done: int) -> None:
     """Judge the averaged weights on what was held out, and keep them if they are the best so far."""
-    if job.held_out is None:
+    if state.held_out is None:
         return
-    at_once = max(1, job.settings.batch // job.settings.accumulate)
-    result = validate(job.averaged, job.held_out, job.accelerator, at_once)
+    at_once = max(1, state.settings.batch // state.settings.accumulate)
+    result = validate(state.averaged, state.held_out, state.accelerator, at_once)
     estimate = result["estimate"]
     if not math.isfinite(estimate["mean"]):
-        raise ValueError(f"The validation of step {done} is {estimate['mean']}. {_last_good(job)}")
-    if job.best is None or estimate["mean"] < job.best["mean"]:
-        job.best = {"step": done, **estimate}
-        if job.accelerator.is_main_process:
-            checkpoint.write(job.run.best, job.averaged_tensors(), job.header(done))
+        raise ValueError(f"The validation of step {done} is {estimate['mean']}. {_last_good(state)}")
+    if state.best is None or estimate["mean"] < state.best["mean"]:
+        state.best = {"step": done, **estimate}
+        if state.accelerator.is_main_process:
+            checkpoints.write(state.run.best, state.averaged_tensors(), state.header(done))
     advance.say(log.validation(done, result))
 
 
-def _save(job: Job, done: int) -> None:
-    if job.accelerator.is_main_process:
-        checkpoint.write(checkpoint.path_of(job.run.checkpoints, done), job.tensors(), job.header(done))
-        checkpoint.prune(job.run.checkpoints, job.settings.keep)
+def _save(state: TrainState, done: int) -> None:
+    if state.accelerator.is_main_process:
+        checkpoints.write(checkpoints.path_of(state.run.checkpoints, done), state.tensors(), state.header(done))
+        checkpoints.prune(state.run.checkpoints, state.settings.keep)
 
 
-def _draw(job: Job, done: int) -> None:
+def _draw(state: TrainState, done: int) -> None:
     name = f"step-{done:08d}.png"
-    draw_samples(job.run.path / "samples" / name, job.averaged, job.examples, done)
-    if job.held_out is not None:
-        draw_denoised(job.run.path / "denoised" / name, job.averaged, job.held_out, done)
+    draw_samples(state.run.path / "samples" / name, state.averaged, state.examples, done)
+    if state.held_out is not None:
+        draw_denoised(state.run.path / "denoised" / name, state.averaged, state.held_out, done)
 
 
 @dataclass

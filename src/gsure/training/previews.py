@@ -5,7 +5,7 @@ from pathlib import Path
 import torch
 
 from gsure.denoiser import Denoiser
-from gsure.plotting import as_picture, coloured, draw_rows
+from gsure.plotting import as_picture, draw_rows, tint_missing
 from gsure.random import generators, normal
 from gsure.sampling import dpm
 from gsure.training.examples import Examples
@@ -42,7 +42,7 @@ def draw_denoised(path: Path, denoiser: Denoiser, held_out: Examples, step: int,
     measured = pictures(measurement.ybar)
     if data.basis.is_signal:
         whole = measurement.mask.expand_as(measurement.ybar).amax(1).cpu()
-        measured = [coloured(picture, kept) for picture, kept in zip(measured, whole, strict=True)]
+        measured = [tint_missing(picture, kept) for picture, kept in zip(measured, whole, strict=True)]
     rows = [("measured", measured)]
     if held_out.completed is not None:
         rows.append(("completed", pictures(shown.ybar)))

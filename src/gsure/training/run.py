@@ -16,12 +16,12 @@ from gsure.basis import Basis, Dense
 from gsure.data.measurements import BASES
 from gsure.denoiser import Denoiser
 from gsure.files import replacing
-from gsure.training import checkpoint
-from gsure.training.build import About, make_denoiser
-from gsure.training.checkpoint import Checkpoint
+from gsure.training import checkpoints
+from gsure.training.build import DataInfo, make_denoiser
+from gsure.training.checkpoints import Checkpoint
 from gsure.training.settings import Settings, known
 
-Which = Literal["best", "last"] | int
+CheckpointName = Literal["best", "last"] | int
 """A checkpoint of a run: the one that validated best, the last one, or that of a step."""
 
 
@@ -30,7 +30,7 @@ class Config:
     """config.yaml: the settings, the files, and what is known of the data."""
 
     settings: Settings
-    about: About
+    data_info: DataInfo
     data: str
     clean: str | None
     own_network: bool = False
@@ -38,7 +38,7 @@ class Config:
 
     def completed(self, step: int) -> bool:
         """Whether the weights of this step have learned from signals whose missing part was filled in."""
-        return any(at < step for at in self.settings.complete_at)
+        return any(at < step for at in self.settings.impute_at)
 
     def as_dict(self) -> dict[str, Any]:
         return json.loads(json.dumps(dataclasses.asdict(self)))  # tuples to lists, as YAML and JSON want them
@@ -51,7 +51,7 @@ class Config:
             }
             settings = Settings(**known(values["settings"], where))
             rest = {key: values[key] for key in ("data", "clean", "own_network", "gsure")}
-            return Config(settings, About(**about), **rest)
+            return Config(settings, DataInfo(**about), **rest)
         except (KeyError, TypeError, AttributeError) as error:
             raise ValueError(f"{where} is not a configuration that this gsure can read ({error}).") from error
 
@@ -119,7 +119,7 @@ def is_empty(path: Path) -> bool:
     return path.is_dir() and all(inside.name == "checkpoints" for inside in path.iterdir())
 
 
-def put_aside(path: Path) -> Path:
+def archive(path: Path) -> Path:
     """A run may be days of work: --force makes room for another, but deletes nothing."""
     names = (path.with_name(f"{path.name}.old-{k}") for k in itertools.count(1))
     return path.rename(next(aside for aside in names if not aside.exists()))
@@ -132,14 +132,14 @@ def start(path: Path, config: Config, first: Mapping[str, Any]) -> Run:
         run.checkpoints.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise OSError(f"The folder {path} cannot be made: {error.strerror}. Choose another --out.") from error
-    checkpoint.write(checkpoint.path_of(run.checkpoints, 0), **first)
+    checkpoints.write(checkpoints.path_of(run.checkpoints, 0), **first)
     run.write_config(config)
     return run
 
 
 def load(
     path: str | Path,
-    which: Which = "best",
+    checkpoint: CheckpointName = "best",
     *,
     basis: Basis | None = None,
     network: nn.Module | None = None,
@@ -149,7 +149,7 @@ def load(
     `which` is the checkpoint that validated best (the last, if nothing was held out), the last one, or that of a step.
     A basis or network of your own, with which the run was trained, must be given again.
     """
-    return load_with_config(path, which, basis=basis, network=network).denoiser
+    return load_with_config(path, checkpoint, basis=basis, network=network).denoiser
 
 
 class Loaded(NamedTuple):
@@ -164,17 +164,17 @@ class Loaded(NamedTuple):
 
 def load_with_config(
     path: str | Path,
-    which: Which = "best",
+    checkpoint: CheckpointName = "best",
     *,
     basis: Basis | None = None,
     network: nn.Module | None = None,
 ) -> Loaded:
     """What `load` returns, and what was not asked there."""
-    found = _find(Path(path), which)
+    found = _find(Path(path), checkpoint)
     config = Config.from_dict(found.header["config"], str(found.path))
     if config.own_network and network is None:
         raise ValueError(f"{path} was trained with a network of your own: pass load(..., network=...).")
-    denoiser = make_denoiser(config.settings, config.about, basis or _basis(config.about.basis, found), network)
+    denoiser = make_denoiser(config.settings, config.data_info, basis or _basis(config.data_info.basis, found), network)
     try:
         denoiser.network.load_state_dict(found.part("ema"))
     except RuntimeError as error:
@@ -182,19 +182,19 @@ def load_with_config(
     return Loaded(denoiser.eval(), config, found.step, found.header["checksum"])
 
 
-def _find(path: Path, which: Which) -> Checkpoint:
+def _find(path: Path, checkpoint: CheckpointName) -> Checkpoint:
     if path.is_file():
-        return checkpoint.read(path)
+        return checkpoints.read(path)
     run = Run(path)
     if not run.exists():
         raise ValueError(f"{path} is neither a run of gsure train nor a checkpoint.")
-    if isinstance(which, int):
-        if which not in (steps := checkpoint.steps_of(run.checkpoints)):
-            raise ValueError(f"{path} has no checkpoint of step {which}; it has {', '.join(map(str, steps))}.")
-        return checkpoint.read(checkpoint.path_of(run.checkpoints, which))
-    if which == "best" and run.best.exists():
-        return checkpoint.read(run.best)
-    return checkpoint.read_latest(run.checkpoints)[0]
+    if isinstance(checkpoint, int):
+        if checkpoint not in (steps := checkpoints.steps_of(run.checkpoints)):
+            raise ValueError(f"{path} has no checkpoint of step {checkpoint}; it has {', '.join(map(str, steps))}.")
+        return checkpoints.read(checkpoints.path_of(run.checkpoints, checkpoint))
+    if checkpoint == "best" and run.best.exists():
+        return checkpoints.read(run.best)
+    return checkpoints.read_latest(run.checkpoints)[0]
 
 
 def _basis(name: str, found: Checkpoint) -> Basis:

@@ -5,6 +5,7 @@ import difflib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, Literal, get_args, get_origin
 
 import yaml
@@ -21,33 +22,33 @@ def _setting(default: Any, about: str, free: bool = False) -> Any:
 class Settings:
     """Everything that a run does, but for its files. Defaults serve a small image set; presets change them together."""
 
-    data_as: Literal["measured", "oracle", "naive"] = _setting(
+    train_on: Literal["measurements", "clean", "naive"] = _setting(
         "measured", "measured: learn from what was measured; oracle: from --clean; naive: from ȳ as if it were clean"
     )
     objective: Literal["tweedie", "gsure-y", "gsure", "paper", "exact"] = _setting(
         "tweedie", "the loss, see docs/method.md"
     )
-    gamma: Literal["one", "snr", "v"] = _setting(
+    weighting: Literal["x", "eps", "v"] = _setting(
         "one", "weight over time of the error in x; snr makes it one in ε, v one in v"
     )
-    weighted: bool = _setting(True, "W = E[P]^(-1/2); no-weighted is W = I, as the paper's CelebA")
+    coverage_weighting: bool = _setting(True, "W = E[P]^(-1/2); no-coverage-weighting is W = I, as the paper's CelebA")
     hide: float = _setting(0.0, "hide this share of what was measured from the network, and keep it in the loss")
-    complete_at: tuple[int, ...] = _setting(
+    impute_at: tuple[int, ...] = _setting(
         (),
         "steps after which the model fills in what was not measured, to learn from whole signals from then on; 0: before the "
         "first, by a Gaussian law with the moments of the measurements",
     )
-    completions: int = _setting(
+    impute_count: int = _setting(
         10_000, "how many measurements the model fills in, at most; the others are not used then"
     )
-    completion_calls: int = _setting(10, "network calls to fill in one")
+    impute_sampling_steps: int = _setting(10, "network calls to fill in one")
     divergence: Literal["double-backward", "finite-difference"] = _setting(
         "double-backward", "how gsure-y, gsure, paper and exact estimate it"
     )
     divergence_fraction: float = _setting(1.0, "on this share of each batch")
 
     predicts: Literal["x", "eps", "v"] = _setting("x", "what the network puts out")
-    sees_mask: bool = _setting(False, "tell the network which entries were measured")
+    mask_conditioned: bool = _setting(False, "tell the network which entries were measured")
     network: Literal["unet", "mlp"] = _setting("unet", "unet for square images, mlp for anything")
     width: int = _setting(32, "channels at full resolution; hidden units of an mlp")
     multipliers: tuple[int, ...] = _setting((1, 2, 2), "unet: channels at each resolution, as multiples of width")
@@ -84,7 +85,7 @@ class Settings:
     seed: int = _setting(0, "of weights, order and noise")
 
     held_out: float = _setting(0.05, "share of the groups kept for validation; 0 validates nothing")
-    bands: int = _setting(8, "validation: parts of the range of t, each with its own estimate", free=True)
+    t_bins: int = _setting(8, "validation: parts of the range of t, each with its own estimate", free=True)
     validate_on: int = _setting(256, "validation: at most so many of the held-out measurements", free=True)
     checkpoint_every: int = _setting(500, "steps between checkpoints; each is validated", free=True)
     picture_every: int = _setting(1000, "steps between pictures; 0 draws none", free=True)
@@ -92,7 +93,7 @@ class Settings:
     keep: int = _setting(2, "how many checkpoints stay, besides the best", free=True)
 
     def __post_init__(self) -> None:
-        for name in ("multipliers", "attention", "complete_at"):
+        for name in ("multipliers", "attention", "impute_at"):
             object.__setattr__(self, name, tuple(getattr(self, name)))
         for setting in dataclasses.fields(self):
             value = getattr(self, setting.name)
@@ -107,10 +108,10 @@ class Settings:
             "checkpoint_every",
             "log_every",
             "keep",
-            "bands",
+            "t_bins",
             "validate_on",
-            "completions",
-            "completion_calls",
+            "impute_count",
+            "impute_sampling_steps",
             "T",
             "groups",
             "patch",
@@ -132,13 +133,13 @@ class Settings:
             )
         if not 0 < self.lr < float("inf"):
             raise ValueError(f"--lr must be a positive number, but is {self.lr}.")
-        for name in ("bands", "completion_calls"):
+        for name in ("t_bins", "impute_sampling_steps"):
             if getattr(self, name) > self.T:
                 raise ValueError(
                     f"{option(name)} divides the range of t, so it cannot exceed T = {self.T}, but is {getattr(self, name)}."
                 )
-        if list(self.complete_at) != sorted({step for step in self.complete_at if step >= 0}):
-            raise ValueError(f"--complete-at are growing numbers of steps, of at least 0, but are {self.complete_at}.")
+        if list(self.impute_at) != sorted({step for step in self.impute_at if step >= 0}):
+            raise ValueError(f"--impute-at are growing numbers of steps, of at least 0, but are {self.impute_at}.")
         needs_divergence = self.objective in ("gsure-y", "gsure", "paper", "exact")
         if self.compile and needs_divergence and self.divergence == "double-backward":
             raise ValueError(
@@ -149,11 +150,11 @@ class Settings:
     def differences(self, other: "Settings") -> dict[str, tuple[Any, Any]]:
         """Settings that differ and matter, which free ones do not: name -> (this one's value, the other's).
 
-        >>> Settings(lr=0.1, keep=3, completions=5).differences(Settings(lr=0.2))
+        >>> Settings(lr=0.1, keep=3, impute_count=5).differences(Settings(lr=0.2))
         {'lr': (0.1, 0.2)}
         """
         mine, theirs = dataclasses.asdict(self), dataclasses.asdict(other)
-        idle = () if self.complete_at or other.complete_at else ("completions", "completion_calls")
+        idle = () if self.impute_at or other.impute_at else ("impute_count", "impute_sampling_steps")
         fixed = [f.name for f in dataclasses.fields(self) if not f.metadata["free"] and f.name not in idle]
         return {name: (mine[name], theirs[name]) for name in fixed if mine[name] != theirs[name]}
 
@@ -167,15 +168,25 @@ def preset_names() -> list[str]:
     return sorted(path.stem for path in PRESETS.glob("*.yaml"))
 
 
-def read_preset(name: str) -> dict[str, Any]:
-    """The settings that a preset changes. Its key `base` names another preset to start from, `cost` is for people."""
+INCOMPLETE_ONLY = ("mask_conditioned", "hide", "impute_at", "impute_count", "impute_sampling_steps")
+"""Settings that only incomplete data needs."""
+
+
+def read_preset(name: str, changes: Mapping[str, Any] = MappingProxyType({})) -> dict[str, Any]:
+    """The settings of a preset, with changes. Trained on clean or naive data, it has no use for those of incomplete data.
+
+    >>> read_preset("fashion16")["hide"], "hide" in read_preset("fashion16", {"train_on": "clean"})
+    (0.2, False)
+    """
     if name not in preset_names():
         near = difflib.get_close_matches(name, preset_names(), n=1, cutoff=0.4)
         hint = f"did you mean {near[0]}? " if near else ""
         raise ValueError(f"There is no preset {name!r}: {hint}There are {', '.join(preset_names())}.")
-    changed = yaml.safe_load((PRESETS / f"{name}.yaml").read_text())
-    base, _ = changed.pop("base", None), changed.pop("cost", None)
-    return ({} if base is None else read_preset(base)) | known(changed, f"Preset {name}")
+    values = yaml.safe_load((PRESETS / f"{name}.yaml").read_text())
+    del values["cost"]  # is for people
+    if changes.get("train_on", "measurements") != "measurements":
+        values = {setting: value for setting, value in values.items() if setting not in INCOMPLETE_ONLY}
+    return known(values, f"Preset {name}") | known(changes, "What is changed of it")
 
 
 def known(values: Mapping[str, Any], where: str) -> dict[str, Any]:

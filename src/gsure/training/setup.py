@@ -1,4 +1,4 @@
-"""From files and settings to a job. Whatever can be refused is refused here, before any work and before any writing."""
+"""From files and settings to a state. Whatever can be refused is refused here, before any work and before any writing."""
 
 import copy
 import dataclasses
@@ -10,15 +10,15 @@ from torch import nn
 
 from gsure.basis import Basis
 from gsure.data.measurements import Measurements, Signals, open_clean, open_measurements
-from gsure.training import checkpoint
-from gsure.training.build import About, make_denoiser, make_objective
+from gsure.training import checkpoints
+from gsure.training.build import DataInfo, make_denoiser, make_objective
 from gsure.training.examples import Examples, open_examples
-from gsure.training.run import Config, Run, is_empty, put_aside, start
+from gsure.training.run import Config, Run, archive, is_empty, start
 from gsure.training.settings import Settings, option
-from gsure.training.state import Job
+from gsure.training.state import TrainState
 
 
-def prepare(
+def setup(
     accelerator: Accelerator,
     data: str | Path,
     out: str | Path,
@@ -28,33 +28,33 @@ def prepare(
     force: bool,
     basis: Basis | None,
     network: nn.Module | None,
-) -> Job:
+) -> TrainState:
     run, notes = Run(Path(out)), list[str]()
     stored = run.config if resume else None
     measurements = open_measurements(data, basis)
     signals = _open_clean(clean, stored, settings, measurements, notes)
     files = str(Path(data).resolve()), None if signals is None else str(signals.path.resolve())
-    config = Config(settings, About.of(measurements), *files, own_network=network is not None)
+    config = Config(settings, DataInfo.of(measurements), *files, own_network=network is not None)
     if stored:
         _refuse_changes(stored, config, force)
         notes += _changes_that_matter_little(stored.settings, settings)
     examples, held_out = open_examples(measurements, signals, settings)
     _refuse_sizes(settings, examples, held_out, accelerator.num_processes)
-    job = _assemble(accelerator, run, config, examples, held_out, network)
-    job.notes = notes
+    state = _assemble(accelerator, run, config, examples, held_out, network)
+    state.notes = notes
     if stored:
-        _go_on(job, stored)
+        _resume(state, stored)
     accelerator.wait_for_everyone()  # all have looked, now one may write
     if accelerator.is_main_process and resume:
-        checkpoint.disown_after(run.checkpoints, job.first)
+        checkpoints.discard_after(run.checkpoints, state.first)
         run.write_config(config)
-        run.forget_metrics_after(job.first)
+        run.forget_metrics_after(state.first)
     elif accelerator.is_main_process:
         if run.exists():
-            job.notes.append(f"The run that was there is now {put_aside(run.path)}.")
-        start(run.path, config, {"tensors": job.tensors(), "header": job.header(0)})
+            state.notes.append(f"The run that was there is now {archive(run.path)}.")
+        start(run.path, config, {"tensors": state.tensors(), "header": state.header(0)})
     accelerator.wait_for_everyone()
-    return job
+    return state
 
 
 def _assemble(
@@ -64,9 +64,9 @@ def _assemble(
     examples: Examples,
     held_out: Examples | None,
     network: nn.Module | None,
-) -> Job:
+) -> TrainState:
     settings = config.settings
-    denoiser = make_denoiser(settings, config.about, examples.measurements.basis, network).to(accelerator.device)
+    denoiser = make_denoiser(settings, config.data_info, examples.measurements.basis, network).to(accelerator.device)
     network = denoiser.network
     averaged = copy.deepcopy(denoiser).requires_grad_(False).eval()
     if settings.compile:
@@ -74,20 +74,20 @@ def _assemble(
     denoiser.network = accelerator.prepare(network)
     denoiser.train()
     optimizer = torch.optim.Adam(network.parameters(), lr=settings.lr)
-    objective = make_objective(settings, config.about, examples.coverage)
-    return Job(accelerator, run, config, examples, held_out, denoiser, network, averaged, optimizer, objective)
+    objective = make_objective(settings, config.data_info, examples.coverage)
+    return TrainState(accelerator, run, config, examples, held_out, denoiser, network, averaged, optimizer, objective)
 
 
-def _go_on(job: Job, stored: Config) -> None:
-    found, complaints = checkpoint.read_latest(job.run.checkpoints)
-    job.notes += [f"{complaint} Step {found.step:,} is taken instead." for complaint in complaints]
-    job.restore(found)
-    if job.settings.steps < job.first:
-        raise ValueError(f"The run has done {job.first:,} steps already, more than --steps {job.settings.steps:,}.")
-    if job.settings.steps == job.first:
-        job.notes.append(f"The run has done all its {job.first:,} steps: give a larger number by --steps to go on.")
-    if any(getattr(stored.settings, name) != getattr(job.settings, name) for name in ("bands", "validate_on")):
-        job.best = None  # what was measured otherwise cannot be compared
+def _resume(state: TrainState, stored: Config) -> None:
+    found, complaints = checkpoints.read_latest(state.run.checkpoints)
+    state.notes += [f"{complaint} Step {found.step:,} is taken instead." for complaint in complaints]
+    state.restore(found)
+    if state.settings.steps < state.first:
+        raise ValueError(f"The run has done {state.first:,} steps already, more than --steps {state.settings.steps:,}.")
+    if state.settings.steps == state.first:
+        state.notes.append(f"The run has done all its {state.first:,} steps: give a larger number by --steps to go on.")
+    if any(getattr(stored.settings, name) != getattr(state.settings, name) for name in ("t_bins", "validate_on")):
+        state.best = None  # what was measured otherwise cannot be compared
 
 
 def _open_clean(
@@ -95,7 +95,7 @@ def _open_clean(
 ) -> Signals | None:
     """The file that is given; or, when a run goes on, the one it had, if that is still there or needed."""
     if clean is None and stored is not None and stored.clean is not None:
-        if settings.data_as == "oracle" or Path(stored.clean).exists():
+        if settings.train_on == "clean" or Path(stored.clean).exists():
             return open_clean(stored.clean, data)
         notes.append(f"{stored.clean} is gone, so the true error is no longer logged.")
     return None if clean is None else open_clean(clean, data)
@@ -127,7 +127,7 @@ def _changes_that_matter_little(before: Settings, now: Settings) -> list[str]:
 
 
 def _refuse_changes(stored: Config, config: Config, force: bool) -> None:
-    before, now = stored.about, config.about
+    before, now = stored.data_info, config.data_info
     for what in ("shape", "basis"):
         if getattr(before, what) != getattr(now, what):
             raise ValueError(
@@ -140,10 +140,10 @@ def _refuse_changes(stored: Config, config: Config, force: bool) -> None:
     ]
     changes += [
         f"the data's {field.name} was {old}, now {new}"
-        for field in dataclasses.fields(About)
+        for field in dataclasses.fields(DataInfo)
         if (old := getattr(before, field.name)) != (new := getattr(now, field.name))
     ]
-    if config.settings.data_as == "oracle" and stored.clean != config.clean:
+    if config.settings.train_on == "clean" and stored.clean != config.clean:
         changes.append(f"the oracle's clean signals were {stored.clean}, now {config.clean}")
     if stored.own_network != config.own_network:
         changes.append("a network of your own was given only once")

@@ -1,4 +1,4 @@
-"""A job: a run with everything that training it takes, opened, checked and, when it goes on, restored."""
+"""A state: a run with everything that training it takes, opened, checked and, when it goes on, restored."""
 
 import dataclasses
 import os
@@ -15,15 +15,15 @@ from torch.optim.swa_utils import get_ema_multi_avg_fn
 from gsure.basis import Dense
 from gsure.denoiser import Denoiser
 from gsure.objective import Objective
-from gsure.training import checkpoint
-from gsure.training.checkpoint import Checkpoint
+from gsure.training import checkpoints
+from gsure.training.checkpoints import Checkpoint
 from gsure.training.examples import Examples
 from gsure.training.run import Config, Run
 from gsure.training.settings import Settings
 
 
 @dataclass
-class Job:
+class TrainState:
     accelerator: Accelerator
     run: Run
     config: Config
@@ -67,7 +67,7 @@ class Job:
         millions = sum(parameter.numel() for parameter in self.network.parameters()) / 1e6
         held_out = 0 if self.held_out is None else len(self.held_out)
         parts = [
-            f"{len(self.examples):,} measurements of {' × '.join(map(str, self.config.about.shape))} ({settings.data_as})",
+            f"{len(self.examples):,} measurements of {' × '.join(map(str, self.config.data_info.shape))} ({settings.train_on})",
             f"{held_out:,} held out; {type(self.network).__name__} of {millions:.2f} M parameters",
             f"{settings.objective}, {settings.steps:,} steps of {settings.batch}; {device.type}",
             f"{processes} process{'es' if processes > 1 else ''}",
@@ -83,7 +83,7 @@ class Job:
         """All that changes, and the basis if it is a matrix."""
         parts = {
             "network": self.network.state_dict(),
-            "optimizer": checkpoint.optimizer_tensors(self.network, self.optimizer),
+            "optimizer": checkpoints.optimizer_tensors(self.network, self.optimizer),
         }
         flat = {f"{part}.{name}": value for part, tensors in parts.items() for name, value in tensors.items()}
         return flat | self.averaged_tensors()
@@ -96,7 +96,7 @@ class Job:
         try:
             self.network.load_state_dict(found.part("network"))
             self.averaged.network.load_state_dict(found.part("ema"))
-            checkpoint.load_optimizer(self.network, self.optimizer, found.part("optimizer"))
+            checkpoints.load_optimizer(self.network, self.optimizer, found.part("optimizer"))
         except (RuntimeError, ValueError) as error:
             raise ValueError(
                 f"The weights in {found.path} do not fit the network of these settings: {error}"

@@ -4,7 +4,7 @@ from pathlib import Path
 from typing import Any
 
 from gsure.data.inspection import inspect_file
-from gsure.training import checkpoint
+from gsure.training import checkpoints
 from gsure.training.run import Run
 
 
@@ -28,11 +28,11 @@ def summarize(run: Run) -> dict[str, Any]:
     settings = config.settings
     logged = [line for line in lines if "loss" in line]
     validated = [line for line in lines if "validation" in line]
-    steps = checkpoint.steps_of(run.checkpoints)
+    steps = checkpoints.steps_of(run.checkpoints)
     summary: dict[str, Any] = {
         "run": str(run.path),
         "data": config.data,
-        "learns from": settings.data_as,
+        "learns from": settings.train_on,
         "objective": settings.objective,
         "step": max([line["step"] for line in lines] + steps, default=0),
         "of": settings.steps,
@@ -47,7 +47,7 @@ def summarize(run: Run) -> dict[str, Any]:
         names = {"estimate": "held-out error", "true": "true error", "full": "error on full signals"}
         summary |= {words: _with_error(result[name]) for name, words in names.items() if name in result}
     if run.best.exists():
-        best = checkpoint.read(run.best).header["best"]
+        best = checkpoints.read(run.best).header["best"]
         summary["best"] = f"{_with_error(best)} at step {best['step']:,}"
     summary["gsure"] = config.gsure
     return summary

@@ -34,26 +34,30 @@ def validate(
     batch: int,
     advance: Callable[[int], None] = lambda done: None,
 ) -> dict[str, Any]:
-    """{"estimate": {"mean", "se"}, ..., "bands": [{"t", "estimate", "estimate_se", ...}]}; each process computes its share.
+    """{"estimate": {"mean", "se"}, ..., "t_bins": [{"t", "estimate", "estimate_se", ...}]}; each process computes its share.
 
-    `advance` is told how many measurements have been denoised in a band.
+    `advance` is told how many measurements have been denoised in a t_bin.
     """
     settings = held_out.settings
-    gamma = settings.gamma  # over t the error is weighted as in training, so that the best checkpoint is best for that
-    exact = Objective("exact", coverage=held_out.coverage, gamma=gamma, divergence=Divergence("finite-difference"))
-    plain = Objective("tweedie", coverage=1.0, gamma=gamma)
-    edges = [round(denoiser.schedule.T * k / settings.bands) for k in range(settings.bands + 1)]
+    weighting = (
+        settings.weighting
+    )  # over t the error is weighted as in training, so that the best checkpoint is best for that
+    exact = Objective(
+        "exact", coverage=held_out.coverage, weighting=weighting, divergence=Divergence("finite-difference")
+    )
+    plain = Objective("tweedie", coverage=1.0, weighting=weighting)
+    edges = [round(denoiser.schedule.T * k / settings.t_bins) for k in range(settings.t_bins + 1)]
     n = min(len(held_out), settings.validate_on)
     positions = np.arange(n) * len(held_out) // n  # from all over the file, not its first volumes
     names = ("estimate",) if held_out.signals is None else ("estimate", "true", "difference", "full")
-    values = {name: torch.zeros(n, settings.bands, dtype=torch.float64) for name in names}
+    values = {name: torch.zeros(n, settings.t_bins, dtype=torch.float64) for name in names}
     mine = np.arange(n)[accelerator.process_index :: accelerator.num_processes]
     with evaluating(denoiser):
         for rows in np.array_split(mine, -(-len(mine) // batch)):
-            for band, (low, high) in enumerate(itertools.pairwise(edges)):
-                at = (band, low, high)
+            for t_bin, (low, high) in enumerate(itertools.pairwise(edges)):
+                at = (t_bin, low, high)
                 for name, value in _errors(denoiser, held_out, positions[rows], exact, plain, at, accelerator.device):
-                    values[name][rows, band] = value.double().cpu()
+                    values[name][rows, t_bin] = value.double().cpu()
                 advance(len(rows))
     values = {name: accelerator.reduce(value.to(accelerator.device), "sum").cpu() for name, value in values.items()}
     _, groups = np.unique(np.array(held_out.measurements.groups())[positions], return_inverse=True)
@@ -66,10 +70,10 @@ def _errors(
     positions: np.ndarray,
     exact: Objective,
     plain: Objective,
-    band: tuple[int, int, int],
+    t_bin: tuple[int, int, int],
     device: torch.device,
 ) -> Iterator[tuple[str, Tensor]]:
-    number, low, high = band
+    number, low, high = t_bin
     measurement = held_out[positions]
     shown = held_out.shown(measurement, positions).to(device)
     measurement = measurement.to(device)
@@ -80,29 +84,29 @@ def _errors(
 
     u = uniform((len(positions),), generators(seed, STREAM, number, -1, indices=positions), like=measurement.ybar)
     t = low + 1 + (u * (high - low)).long().clamp(max=high - low - 1)
-    estimate = exact.compare(denoiser, shown, measurement, t, noise())
+    estimate = exact.loss(denoiser, shown, measurement, t, noise())
     yield "estimate", estimate
     if held_out.signals is None:
         return
     xbar = held_out.xbar(positions).to(device)
     truth = Measurement._trusted(measurement.mask * xbar, measurement.mask, torch.zeros_like(measurement.std))
-    true = exact.compare(denoiser, shown, truth, t, noise())  # the same x̄_t, scored against the truth
+    true = exact.loss(denoiser, shown, truth, t, noise())  # the same x̄_t, scored against the truth
     yield "true", true
     yield "difference", estimate - true
     yield "full", plain(denoiser, Measurement.clean(xbar), t, noise())
 
 
 def _summary(values: dict[str, Tensor], edges: list[int], groups: Tensor) -> dict[str, Any]:
-    bands: list[dict[str, Any]] = [{"t": [low + 1, high]} for low, high in itertools.pairwise(edges)]
+    t_bins: list[dict[str, Any]] = [{"t": [low + 1, high]} for low, high in itertools.pairwise(edges)]
     summary: dict[str, Any] = {}
-    for name, by_band in values.items():
-        value = torch.cat([by_band.mean(1, keepdim=True), by_band], 1)  # over all t first, then each band
+    for name, by_bin in values.items():
+        value = torch.cat([by_bin.mean(1, keepdim=True), by_bin], 1)  # over all t first, then each band
         mean = value.mean(0)
         se = standard_error(value - mean, groups)
         summary[name] = {"mean": float(mean[0]), "se": float(se[0])}
-        for band, m, s in zip(bands, mean[1:].tolist(), se[1:].tolist(), strict=True):
-            band |= {name: m, f"{name}_se": s}
-    return {**summary, "bands": bands}
+        for t_bin, m, s in zip(t_bins, mean[1:].tolist(), se[1:].tolist(), strict=True):
+            t_bin |= {name: m, f"{name}_se": s}
+    return {**summary, "t_bins": t_bins}
 
 
 def standard_error(deviations: Tensor, groups: Tensor) -> Tensor:

@@ -12,7 +12,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from gsure.denoiser import AnyDenoiser
+from gsure.denoiser import BaseDenoiser
 from gsure.evaluation.checks.check import Check, judge
 from gsure.evaluation.checks.independence import Read
 from gsure.evaluation.checks.windows import as_images
@@ -29,8 +29,8 @@ STREAM = 12
 
 
 def check_agreement(
-    denoiser: AnyDenoiser,
-    oracle: AnyDenoiser,
+    denoiser: BaseDenoiser,
+    oracle: BaseDenoiser,
     read: Read,
     times: Sequence[int],
     is_complex: bool,
@@ -56,7 +56,7 @@ def check_agreement(
 
 @torch.no_grad()
 def _compare(
-    denoiser: AnyDenoiser, oracle: AnyDenoiser, read: Read, t: int, is_complex: bool, seed: int
+    denoiser: BaseDenoiser, oracle: BaseDenoiser, read: Read, t: int, is_complex: bool, seed: int
 ) -> dict[str, Any]:
     decibels: list[Float[Tensor, " b"]] = []
     distance = of_oracle = of_model = 0.0

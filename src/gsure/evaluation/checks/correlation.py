@@ -36,7 +36,7 @@ SHARES = (0.5, 0.7)
 """Where parts end: half of the samples to fit, a fifth to choose, the rest to judge."""
 LEVEL = 3.0
 """Correlations up to so many standard deviations of shuffled ones count as none: one in 700 of chance is above."""
-FEWEST = 40
+MIN_SAMPLES = 40
 """Samples below which no correlation is judged."""
 RIDGE = 1e-3
 """Added to the variances, relative to their mean: masks of units that are dropped together are collinear."""
@@ -93,8 +93,8 @@ def correlate(
     windows: Windows, method: Method, generator: torch.Generator, permutations: int = 199, steps: int = 200
 ) -> Correlation:
     """The first canonical correlation between error and mask, on samples that were not used to find it."""
-    if len(windows) < FEWEST:
-        raise ValueError(f"Correlations are judged on at least {FEWEST} samples, but there are {len(windows)}.")
+    if len(windows) < MIN_SAMPLES:
+        raise ValueError(f"Correlations are judged on at least {MIN_SAMPLES} samples, but there are {len(windows)}.")
     fit, choose, judge = part(windows.group, generator)
     windows = windows.standardised(fit)
     rows, others, judged = windows[fit].rows(), windows[choose].rows(), windows[judge]

@@ -13,7 +13,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from gsure.denoiser import AnyDenoiser
+from gsure.denoiser import BaseDenoiser
 from gsure.evaluation.checks.check import Check, judge, not_checked
 from gsure.evaluation.checks.independence import Read
 from gsure.measurement import Measurement
@@ -28,7 +28,7 @@ STREAM = 13
 
 
 def check_full_sampling(
-    denoiser: AnyDenoiser,
+    denoiser: BaseDenoiser,
     read: Read,
     times: Sequence[int],
     coverage: Float[Tensor, "..."],
@@ -57,7 +57,12 @@ def check_full_sampling(
 
 @torch.no_grad()
 def _compare(
-    denoiser: AnyDenoiser, read: Read, t: int, squared_weight: Float[Tensor, "..."], group: Int[Tensor, " n"], seed: int
+    denoiser: BaseDenoiser,
+    read: Read,
+    t: int,
+    squared_weight: Float[Tensor, "..."],
+    group: Int[Tensor, " n"],
+    seed: int,
 ) -> dict[str, Any]:
     errors: list[Float[Tensor, "b 2"]] = []
     for measurement, xbar, indices in read():

@@ -17,7 +17,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from gsure.denoiser import AnyDenoiser
+from gsure.denoiser import BaseDenoiser
 from gsure.evaluation.checks.check import Check, judge
 from gsure.evaluation.checks.correlation import Windows, correlate
 from gsure.evaluation.checks.windows import Places, as_images, place_windows
@@ -41,7 +41,7 @@ Read = Callable[[], Iterator[Batch]]
 
 
 def check_independence(
-    denoiser: AnyDenoiser,
+    denoiser: BaseDenoiser,
     read: Read,
     times: Sequence[int],
     coverage: Float[Tensor, "..."],
@@ -82,7 +82,7 @@ def check_independence(
 
 @torch.no_grad()
 def denoising_error(
-    denoiser: AnyDenoiser,
+    denoiser: BaseDenoiser,
     measurement: Measurement,
     t: Int[Tensor, " b"],
     xbar: Float[Tensor, "b *n"] | None,
@@ -100,7 +100,7 @@ def denoising_error(
 
 
 def _gather(
-    denoiser: AnyDenoiser,
+    denoiser: BaseDenoiser,
     read: Read,
     t: int,
     places: Places,

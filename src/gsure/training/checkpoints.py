@@ -117,7 +117,7 @@ def prune(folder: Path, keep: int) -> None:
         path_of(folder, step).unlink()
 
 
-def disown_after(folder: Path, step: int) -> None:
+def discard_after(folder: Path, step: int) -> None:
     """Checkpoints after this step could not be read: they keep their content, but no longer count. Half-written ones go."""
     for begun in folder.glob(".*.tmp"):
         begun.unlink()

@@ -13,7 +13,7 @@ from gsure.random import Generators, uniform
 
 
 @dataclass(frozen=True)
-class Bands(Corruption):
+class Channels(Corruption):
     """Drops each channel with probability p, independently of the others: a sample may lose all of them."""
 
     p: float
