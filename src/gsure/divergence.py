@@ -52,7 +52,8 @@ class Divergence:
         """f(x), and the divergence of each sample.
 
         `f` is called with some samples and their indices, and must use the same dropout each time; `scale` is √(1-ᾱ_t).
-        Samples whose diagonal is zero are not differentiated: clean data costs what plain training costs.
+        Samples whose diagonal is zero, and those that `fraction` leaves out, are not differentiated. Which these are is read
+        on the host.
         """
         everything = torch.arange(len(x), device=x.device)
         taken = diagonal.flatten(1).any(1)

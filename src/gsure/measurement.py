@@ -115,11 +115,13 @@ class Measurement:
         """x̄_t = √ᾱ_t ȳ + ((1 - ᾱ_t) I - ᾱ_t σ_0² Σ†Σ†ᵀ)^½ ε (eq:noise-add).
 
         So x̄_t ~ N(√ᾱ_t P x̄, (1 - ᾱ_t) I), eq:xbart-marginal.
-        The mask multiplies std: a std that reached dropped entries too would make them quieter, and so betray the mask.
+        The mask multiplies std: a std that reached dropped entries too would lower their noise, and so reveal the mask.
         """
         wanted = 1 - alpha_bar_t
         variance = wanted - alpha_bar_t * (self.mask * self.std) ** 2
-        if (variance < -TOLERANCE * wanted).any():
+        if (
+            variance.device.type == "cpu" and (variance < -TOLERANCE * wanted).any()
+        ):  # a GPU would have to wait: NaN there
             raise ValueError(
                 f"The measurement noise, std up to {self.max_std:.4g}, exceeds the diffusion's at the earliest time given, "
                 f"{float((wanted / alpha_bar_t).min().sqrt()):.4g}: use Schedule.for_noise({self.max_std:.4g}), or draw "
@@ -133,8 +135,8 @@ class Measurement:
         mask = self.mask * (1 - hidden)
         return Measurement._trusted(self.ybar * mask, mask, self.std)
 
-    def complete(self, xbar: Float[Tensor, "b *n"]) -> "Measurement":
-        """A whole signal: as measured, noise included, where it was; elsewhere `xbar`, as if that had no noise."""
+    def impute(self, xbar: Float[Tensor, "b *n"]) -> "Measurement":
+        """A fully sampled signal: as measured, noise included, where it was; elsewhere `xbar`, as if that had no noise."""
         return Measurement._trusted(
             torch.where(self.mask == 1, self.ybar, xbar), torch.ones_like(self.mask), self.mask * self.std
         )

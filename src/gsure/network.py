@@ -8,7 +8,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
-from gsure.random import forked
+from gsure.random import Stream, forked, keyed_seed
 
 MaskInput = Literal["none", "channels", "embedding"]
 
@@ -86,7 +86,7 @@ def unet(
     resolutions = [size >> level for level in range(len(multipliers))]
     _refuse_unet(size, resolutions, attention, mask_input, mask_shape)
     features = 4 * width
-    with forked(seed):
+    with forked(keyed_seed(seed, Stream.WEIGHTS)):
         inner = UNet2DModel(
             sample_size=size,
             in_channels=channels * (2 if mask_input == "channels" else 1),
@@ -157,7 +157,7 @@ class MLP(nn.Module):
     ) -> Float[Tensor, "b *n"]:
         if (mask is not None) != self.mask_conditioned:
             raise ValueError(
-                f"This MLP was built with mask_conditioned={self.mask_conditioned} but was {'not ' if mask is None else ''}given a mask: "
+                f"This MLP has mask_conditioned={self.mask_conditioned} but was {'not ' if mask is None else ''}given a mask: "
                 "set Denoiser(..., mask_conditioned=...) and mlp(..., mask_conditioned=...) together."
             )
         seen = x_t.flatten(1) if mask is None else torch.cat([x_t.flatten(1), mask.expand_as(x_t).flatten(1)], 1)
@@ -178,5 +178,5 @@ def mlp(size: int, width: int = 128, depth: int = 3, mask_conditioned: bool = Fa
         raise ValueError(
             f"An MLP needs size >= 1, an even width and depth >= 1, but was given size={size}, width={width}, depth={depth}."
         )
-    with forked(seed):
+    with forked(keyed_seed(seed, Stream.WEIGHTS)):
         return MLP(size, width, depth, mask_conditioned)

@@ -20,7 +20,7 @@ from torch import Tensor, nn
 from gsure.files import replacing
 
 FORMAT = "gsure checkpoint"
-VERSION = 1
+VERSION = 2
 
 
 class DamagedError(ValueError):
@@ -72,9 +72,9 @@ def read(path: Path) -> Checkpoint:
             metadata = file.metadata() or {}
             if metadata.get("format") != FORMAT:
                 raise DamagedError(f"{path} is not a checkpoint of gsure.")
-            if int(metadata["version"]) > VERSION:
+            if metadata["version"] != str(VERSION):
                 raise DamagedError(
-                    f"{path} has format version {metadata['version']}, this gsure reads up to {VERSION}: upgrade."
+                    f"{path} has format version {metadata['version']}, but this gsure reads version {VERSION} only."
                 )
             header = json.loads(metadata["header"])
             tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
@@ -109,7 +109,7 @@ def read_latest(folder: Path) -> tuple[Checkpoint, list[str]]:
             return read(path_of(folder, step)), complaints
         except DamagedError as error:
             complaints.append(str(error))
-    raise ValueError(" ".join([*complaints, f"There is no checkpoint to go on from in {folder}."]))
+    raise ValueError(" ".join([*complaints, f"There is no checkpoint to resume from in {folder}."]))
 
 
 def prune(folder: Path, keep: int) -> None:
