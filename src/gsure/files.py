@@ -111,8 +111,8 @@ def command_line(words: Sequence[str]) -> Iterator[None]:
 
 
 def record_request(function: str, arguments: Mapping[str, Any], settings: Mapping[str, Any] | None = None) -> Request:
-    """The request for a call of `gsure.<function>` with these arguments; `progress` and what was not given are omitted."""
-    given = {name: _plain(value) for name, value in arguments.items() if value is not None and name != "progress"}
+    """The request for a call of `gsure.<function>` with these arguments, of which `progress` does not matter."""
+    given = {name: _plain(value) for name, value in arguments.items() if name != "progress"}
     request: Request = {"function": function, "command": _typed.get(), "folder": str(Path.cwd()), "arguments": given}
     request |= {} if settings is None else {"settings": {name: _plain(value) for name, value in settings.items()}}
     now = datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
@@ -127,7 +127,8 @@ def show_request(request: Request) -> str:
     """
     if request.get("command"):
         return shlex.join(request["command"])
-    shown = {name: value if str(value).startswith("<") else repr(value) for name, value in request["arguments"].items()}
+    given = {name: value for name, value in request["arguments"].items() if value not in (None, False)}
+    shown = {name: value if str(value).startswith("<") else repr(value) for name, value in given.items()}
     return f"gsure.{request['function']}({', '.join(f'{name}={value}' for name, value in shown.items())})"
 
 

@@ -34,8 +34,8 @@ def _train_options(parser: ArgumentParser) -> None:
 def _train(options: Namespace) -> None:
     import torch
 
-    from gsure.training.loop import train
     from gsure.training.run import Run
+    from gsure.training.train import train
     from gsure.training.summary import inspect
 
     given = {setting.name: options[setting.name] for setting in dataclasses.fields(Settings) if setting.name in options}
