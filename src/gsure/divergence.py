@@ -62,7 +62,7 @@ class Divergence:
         subset = everything[taken]
         if not len(subset):
             return f(x, everything), x.new_zeros(len(x))
-        whole = len(subset) == len(x)
+        is_all = len(subset) == len(x)
         by_difference = self.method == "finite-difference"
         training = torch.is_grad_enabled()
 
@@ -79,7 +79,7 @@ class Divergence:
             f_s = f_s if training else f_s.detach()
 
         divergence = x.new_zeros(len(x)).index_put((subset,), products.flatten(1).sum(1) / self.fraction)
-        return (f_s if whole else f(x, everything)), divergence
+        return (f_s if is_all else f(x, everything)), divergence
 
 
 @contextlib.contextmanager

@@ -33,13 +33,13 @@ def open_hdf5(path: str | Path) -> "h5py.File":
     import h5py  # here, because sources are listed without it
 
     if Path(path).is_dir():
-        raise ValueError(f"{path} is a folder, where an HDF5 file is wanted.")
+        raise ValueError(f"{path} is a folder, but an HDF5 file is needed.")
     try:
         return h5py.File(path, "r")
     except FileNotFoundError:
         raise FileNotFoundError(f"There is no file {path}.") from None
     except OSError as error:
-        raise ValueError(f"{path} is not a whole HDF5 file: it is cut short or of another kind ({error}).") from error
+        raise ValueError(f"{path} is not a complete HDF5 file: it is truncated or of another format ({error}).") from error
 
 
 @contextlib.contextmanager
@@ -57,7 +57,7 @@ def replacing(path: Path) -> Iterator[Path]:
     except OSError as error:
         temporary.unlink(missing_ok=True)
         raise OSError(
-            f"{path} could not be written: {error.strerror or error}. What was there before still is."
+            f"{path} could not be written: {error.strerror or error}. Nothing that was there before is lost."
         ) from error
 
 
@@ -142,7 +142,7 @@ def show_resumption(request: Request, force: bool = False) -> str:
 
 
 def _launcher() -> list[str]:
-    """How torchrun started this process, as far as its processes are told."""
+    """How torchrun started this process, as far as the environment shows it."""
     nodes, each = os.environ.get("GROUP_WORLD_SIZE", "1"), os.environ.get("LOCAL_WORLD_SIZE", "1")
     if os.environ.get("WORLD_SIZE", "1") == "1":
         return []

@@ -73,7 +73,7 @@ class Measurement:
 
     @classmethod
     def clean(cls, xbar: Float[Tensor, "b *n"]) -> "Measurement":
-        """Nothing dropped and no noise. With it every objective is the oracle's: eq:diffusion-loss is not a branch."""
+        """Nothing dropped and no noise. It turns every objective into that of clean data: eq:diffusion-loss is not a branch."""
         return cls(xbar, 1.0, 0.0)
 
     @classmethod
@@ -108,8 +108,8 @@ class Measurement:
     @classmethod
     def cat(cls, measurements: Sequence["Measurement"]) -> "Measurement":
         """One batch of several; also what a `DataLoader` over measurements takes as its `collate_fn`."""
-        whole = [(m.ybar, _per_sample(m.mask, m), _per_sample(m.std, m)) for m in measurements]
-        return cls._trusted(*(torch.cat(parts) for parts in zip(*whole, strict=True)))
+        full = [(m.ybar, _per_sample(m.mask, m), _per_sample(m.std, m)) for m in measurements]
+        return cls._trusted(*(torch.cat(parts) for parts in zip(*full, strict=True)))
 
     def perturb(self, alpha_bar_t: Float[Tensor, "b *ones"], eps: Float[Tensor, "b *n"]) -> Float[Tensor, "b *n"]:
         """x̄_t = √ᾱ_t ȳ + ((1 - ᾱ_t) I - ᾱ_t σ_0² Σ†Σ†ᵀ)^½ ε (eq:noise-add).

@@ -73,7 +73,7 @@ def unet(
     """The DDPM U-Net for square images; the defaults are the paper's for CelebA, 78.70 M parameters.
 
     `attention` lists the resolutions that have it. `mask_input="channels"` lets the network see the mask beside the image,
-    where masks live in signal space (the Identity basis); `"embedding"` tells it a spectral mask of shape `mask_shape`.
+    where masks live in signal space (the Identity basis); `"embedding"` takes a spectral mask of shape `mask_shape`.
     `groups` of normalisation are at most so many; use few in narrow networks, where a group of one channel loses its level and
     the network may make spots to keep it. With `patch=2` it takes 2 x 2 pixels as channels, at half the resolution: wider in
     the same time; `attention` then lists resolutions in patches. `layers` are the residual blocks of each resolution. `seed`
@@ -141,7 +141,7 @@ def _refuse_unet(
 
 
 class MLP(nn.Module):
-    """A multilayer perceptron on flattened signals, told the time by sines and cosines."""
+    """A multilayer perceptron on flattened signals, with sines and cosines of the time as further inputs."""
 
     def __init__(self, size: int, width: int, depth: int, mask_conditioned: bool) -> None:
         super().__init__()

@@ -82,7 +82,7 @@ class Objective:
         if self.lambda_t is not None and self.name not in ("gsure-y", "gsure"):
             raise ValueError(f"lambda_t replaces that of gsure-y or gsure; {self.name} has none to replace.")
         if any(not isinstance(block, int) or block < 1 for block in self.unit):
-            raise ValueError(f"unit is a block such as (4, 4), of whole numbers of at least 1, but is {self.unit}.")
+            raise ValueError(f"unit is a block such as (4, 4), of integers of at least 1, but is {self.unit}.")
         if not 0 < self.floor <= 1:
             raise ValueError(f"floor must lie in (0, 1], but is {self.floor}.")
         object.__setattr__(self, "squared_weight", 1 / coverage)
@@ -143,8 +143,8 @@ class Objective:
 
     def _check(self, ybar: Tensor, t: Tensor, T: int) -> None:
         """Shapes, and values of t where reading them needs no synchronisation with a device."""
-        whole = t.shape == (len(ybar),) and not t.is_floating_point()
-        if not whole or (t.device.type == "cpu" and len(t) and int(t.min()) < 1):
+        fits = t.shape == (len(ybar),) and not t.is_floating_point()
+        if not fits or (t.device.type == "cpu" and len(t) and int(t.min()) < 1):
             raise ValueError(f"t must be {len(ybar)} integers in 1..{T}, one for each sample, but is {t}.")
         fits = self.squared_weight.ndim in (0, ybar.ndim)
         if not fits or any(a not in (1, b) for a, b in zip(self.squared_weight.shape, ybar.shape, strict=False)):

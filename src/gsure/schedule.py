@@ -97,14 +97,14 @@ class Schedule:
             raise ValueError(
                 f"max_std must be a finite number of at least 0, but is {max_std}: give the largest std of the kept entries."
             )
-        whole = Schedule.linear(beta_1, beta_T, T)
-        log_alpha_bar = whole.alpha_bar.log()
+        linear = Schedule.linear(beta_1, beta_T, T)
+        log_alpha_bar = linear.alpha_bar.log()
         first = -torch.log1p(torch.tensor(max_std, dtype=torch.float64) ** 2)  # ᾱ_1 = 1 / (1 + std²)
         if first >= log_alpha_bar[1]:
-            return whole
+            return linear
         if first <= log_alpha_bar[-1]:
             raise ValueError(
-                f"Noise of std {max_std:g} is above the schedule's last level, {float(whole.sigma[-1]):.3g}: scale the data "
+                f"Noise of std {max_std:g} is above the schedule's last level, {float(linear.sigma[-1]):.3g}: scale the data "
                 "down, so that signals are of order one, or raise beta_T or T."
             )
         # Where log ᾱ, linear between integer times, crosses the first level; then T equal strides of time to the end.
@@ -171,7 +171,7 @@ class Schedule:
         """The schedule of a diffusers scheduler's configuration; bit for bit the one that `to_diffusers` was called on."""
         if config.get("rescale_betas_zero_snr"):
             raise ValueError(
-                "A schedule with rescale_betas_zero_snr ends at alpha_bar = 0, where x cannot be told from noise: "
+                "A schedule with rescale_betas_zero_snr ends at alpha_bar = 0, where x̄_T carries no signal: "
                 "use one without."
             )
         if config.get("trained_betas") is not None:

@@ -44,7 +44,7 @@ def here(tmp_path, monkeypatch):
 def test_digits_become_measurements_and_clean_signals_in_two_files(here, capsys):
     summary = json.loads(run(*DIGITS, "--clean", "c.h5", "--json", capsys=capsys))
     assert summary["samples"] == 1797
-    assert summary["can train"] == "yes"
+    assert summary["trainable"] == "yes"
     data, clean = gsure.open("d.h5"), Signals("c.h5")
     m, x = data[:], clean[:]
     assert m.mask.shape == (1797, 1, 8, 8)
@@ -123,7 +123,7 @@ def test_a_blur_that_loses_frequencies_says_which_and_what_to_do(here, capsys):
 def test_signals_far_from_the_size_that_schedules_are_made_for_are_told(here, capsys):
     run("corrupt", "phantom", "p.h5", "--source.size", 16, "--source.n", 20, "--source.scale", 25, "--corruption", "lines",
         "--R", 4, "--sigma", 0.001, "--clean", "c.h5", capsys=capsys)  # fmt: skip
-    told = json.loads(run("inspect", "p.h5", "--json", capsys=capsys))["can train"]
+    told = json.loads(run("inspect", "p.h5", "--json", capsys=capsys))["trainable"]
     rms = float(Signals("c.h5")[:].square().mean().sqrt())
     assert told.startswith("badly: signals have root mean square 0.00")
     assert float(told.split()[-2]) == pytest.approx(rms, rel=0.15)  # from a quarter of the lines

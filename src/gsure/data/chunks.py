@@ -86,8 +86,8 @@ def open_folder(
     try:
         folder.mkdir(parents=True, exist_ok=True)
         with replacing(path) as temporary:
-            whole = {**request, "made_of": dict(made_of), "inputs": dict(inputs or {})}
-            temporary.write_text(json.dumps(whole, indent=1))
+            record = {**request, "made_of": dict(made_of), "inputs": dict(inputs or {})}
+            temporary.write_text(json.dumps(record, indent=1))
     except OSError as error:
         raise OSError(
             f"The folder {folder} cannot be created: {error.strerror or error}. Choose another --out."

@@ -4,7 +4,7 @@ from pathlib import Path
 from typing import Any
 
 from gsure.data.measurements import Measurements, Signals, holds, open_clean, open_measurements
-from gsure.files import refuse_existing
+from gsure.files import refuse_existing, show_request
 from gsure.measurement import Measurement
 from gsure.plotting import as_picture, tint_missing
 
@@ -46,19 +46,20 @@ def _common(data: Measurements | Signals) -> dict[str, Any]:
         "corruption": data.header["corruption"],
         "seed": data.header["seed"],
         "gsure": data.header["gsure"],
+        "made by": show_request(data.header["request"]) if data.header.get("request") else None,
     }
 
 
 def _advice(data: Measurements, some: Measurement) -> str:
-    """Whether the signals are of the size that noise schedules are made for; from an unbiased estimate of their power."""
+    """Whether signals have the magnitude that noise schedules are made for, from an unbiased estimate of their power."""
     power = ((some.ybar.double() ** 2 - (some.mask * some.std).double() ** 2) / data.coverage).flatten(1).mean(1)
     mean, error = float(power.mean()), float(power.std(correction=0)) / len(power) ** 0.5
     if mean <= 3 * error:
-        return "yes" if len(power) < 2 else "yes, but noise hides how large the signals are, which should be about 1"
+        return "yes" if len(power) < 2 else "yes (but noise hides how large the signals are, which should be about 1)"
     rms = mean**0.5
     if 0.1 <= rms <= 10:
         return "yes"
-    return f"badly: signals have root mean square {rms:.2g}, where schedules expect about 1; divide them by {rms:.2g} first"
+    return f"no (signals have root mean square {rms:.2g}, but schedules expect about 1: divide them by {rms:.2g} first)"
 
 
 def _summary(data: Measurements) -> dict[str, Any]:
@@ -85,7 +86,7 @@ def _summary(data: Measurements) -> dict[str, Any]:
         },
         "sigma_0": sigma_0,
         "largest std": data.max_std,
-        "can train": f"no: {never} of {coverage.numel()} entries are never measured" if never else _advice(data, some),
+        "trainable": f"no ({never} of {coverage.numel()} entries are never measured)" if never else _advice(data, some),
     }
 
 

@@ -114,7 +114,7 @@ class Measurements(_Stored):
         self.max_std = max(float(shard.header["max_std"]) for shard in self._shards)
 
     def _refuse_other_V(self, basis: Basis | None) -> None:
-        """A `Dense` basis is told by its V, in all shards and by whoever opens them."""
+        """The V of a `Dense` basis must agree in all shards and with the one given."""
         known = [shard.small["V"] for shard in self._shards if "V" in shard.small]
         if isinstance(basis, Dense):
             known.append(basis.V.double().cpu().numpy())

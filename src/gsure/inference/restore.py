@@ -162,7 +162,7 @@ def _refuse(data: Measurements, data_info: DataInfo, denoiser: BaseDenoiser, ste
     mine = {"shape": data_info.shape, "basis": data_info.basis}
     theirs = {"shape": tuple(data.shape), "basis": data.header["basis"]}
     if float(data.coverage.min()) == 1:
-        mine.pop("basis")  # noise on whole signals, which may be turned into another basis
+        mine.pop("basis")  # fully sampled signals may be transformed into another basis
     for what in mine:
         if mine[what] != theirs[what]:
             raise ValueError(
@@ -186,14 +186,14 @@ def _refuse(data: Measurements, data_info: DataInfo, denoiser: BaseDenoiser, ste
 
 
 def _in_basis(measurement: Measurement, data: Measurements, denoiser: BaseDenoiser) -> Measurement:
-    """In the basis of the model: white noise on a whole signal is white noise in any."""
+    """In the basis of the model: white noise on a fully sampled signal is white noise in any."""
     if type(data.basis) is type(denoiser.basis):
         return measurement
     white = measurement.std.flatten(1)
     if not bool((measurement.mask == 1).all() and (white == white[:, :1]).all()):
         raise ValueError(
             f"{data.path} was measured in the basis {data.header['basis']}, the model works in {denoiser.basis}, and only "
-            "whole signals under white noise can be turned into another: make a file in that basis, or train another model."
+            "fully sampled signals with white noise can be transformed: measure in that basis, or train another model."
         )
     ybar = denoiser.basis.to_spectral(data.basis.to_signal(measurement.ybar))
     return Measurement._trusted(ybar, measurement.mask, measurement.std)

@@ -1,6 +1,6 @@
-"""Checkpoints: one safetensors file each, with JSON in its header; written whole or not at all, and checked when read.
+"""Checkpoints: one safetensors file each, with JSON in its header; written completely or not at all, and checked when read.
 
-Tensors are named network.*, ema.*, optimizer.<parameter>.*, and basis.V where the basis is a matrix. The header tells the
+Tensors are named network.*, ema.*, optimizer.<parameter>.*, and basis.V where the basis is a matrix. The header holds the
 step, the best validation so far, the configuration of the run, and a checksum of the tensors.
 """
 
@@ -51,7 +51,7 @@ def path_of(folder: Path, step: int) -> Path:
 
 
 def write(path: Path, tensors: Mapping[str, Tensor], header: Mapping[str, Any]) -> None:
-    """To a temporary name first, so that whatever happens `path` is a whole checkpoint or what it was before."""
+    """To a temporary name first, so that whatever happens `path` is a complete checkpoint or what it was before."""
     flat = {name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}
     owners = {tensor.data_ptr(): name for name, tensor in flat.items()}
     flat = {
