@@ -112,7 +112,7 @@ def test_check_basis_says_what_fails():
         ValueError, match=r"be inverted by to_signal; invert to_signal; have to_signal as its adjoint\.$"
     ):
         check_basis(Wrong(), (3, 4))
-    with pytest.raises(ValueError, match="leave its argument alone"):
+    with pytest.raises(ValueError, match="leave its argument unchanged"):
         check_basis(Mutating(), (3, 4))
     with pytest.raises(ValueError, match="cannot transform signals of shape"):
         check_basis(Dense(ORTHOGONAL), (7,))
