@@ -1,4 +1,4 @@
-"""Sources in general, arrays, digits, phantoms, and how a path tells its kind."""
+"""Sources in general, arrays, digits, phantoms, and guessing the kind of a path."""
 
 import importlib
 import json
@@ -47,7 +47,7 @@ def test_a_source_is_a_sequence_that_survives_copying_to_a_worker(source):
         np.testing.assert_array_equal(source[index].x, copy[index].x)
     assert source[-1].group == source[len(source) - 1].group != source[0].group
     for index in (len(source), -len(source) - 1):
-        with pytest.raises(IndexError, match=f"Sample {index} was asked for"):
+        with pytest.raises(IndexError, match=f"There is no sample {index}: {source.kind} has"):
             source[index]
     assert sum(1 for _, _ in zip(source, range(3), strict=False)) == 3  # iteration stops by itself
     fingerprint = source.fingerprint()
@@ -213,7 +213,7 @@ def test_pickles_are_refused(tmp_path):
     with pytest.raises(ValueError, match="holds 0 arrays that could be signals"):
         Array(save(tmp_path, np.array([[1, "a"], [2, None]], object)))
     (tmp_path / "b.npy").write_bytes(pickle.dumps(REAL))
-    with pytest.raises(ValueError, match=r"b\.npy is not a NumPy file"):
+    with pytest.raises(ValueError, match=r"b\.npy is not a complete \.npy"):
         Array(tmp_path / "b.npy")
 
 

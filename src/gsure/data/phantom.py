@@ -55,14 +55,16 @@ class Phantom(Source):
         return self.n
 
     def _read(self, index: int) -> Sample:
-        rng = np.random.Generator(np.random.PCG64([self.seed, index]))
+        from gsure.random import Stream, numpy_generator  # here, because it imports torch
+
+        rng = numpy_generator(self.seed, Stream.PHANTOM, index)
         fine = _magnitude(rng, 2 * self.size)
         magnitude = fine.reshape(self.size, 2, self.size, 2).mean((1, 3))
         image = magnitude * np.exp(1j * _phase(rng, self.size))
         return Sample(in_pairs(image / np.float32(self.scale)), str(index), self.scale)
 
     def _content(self) -> dict[str, Any]:
-        return {"version": 1}
+        return {"version": 2}
 
 
 @functools.lru_cache(maxsize=8)

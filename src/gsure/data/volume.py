@@ -1,6 +1,5 @@
 """What slices of medical volumes have in common, whatever the format: which ones, how large, and how they are scaled."""
 
-import bisect
 import functools
 import itertools
 import math
@@ -12,7 +11,18 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from gsure.data.source import Sample, Source, check_size, in_pairs, refuse_nonfinite, resized, sizes, summary
+from gsure.data.source import (
+    Sample,
+    Source,
+    check_size,
+    check_slices,
+    in_pairs,
+    locate,
+    refuse_nonfinite,
+    resized,
+    sizes,
+    summary,
+)
 
 
 class Volume(NamedTuple):
@@ -58,8 +68,7 @@ class Slices(Source):
         check_size(self.size)
         if self.axis not in (0, 1, 2):
             raise ValueError(f"axis must be 0, 1 or 2, but is {self.axis}.")
-        if self.slices is not None and not 0 <= self.slices[0] <= self.slices[1]:
-            raise ValueError(f"slices must be a first and a last, counted from 0, but are {self.slices}.")
+        check_slices(self.slices)
         if self.window is not None and (self.complex or not self.window[0] < self.window[1]):
             raise ValueError(f"window must be a low and a high value, for real slices only, but is {self.window}.")
         volumes = self._headers()
@@ -96,9 +105,9 @@ class Slices(Source):
         return self.ends[-1]
 
     def _read(self, index: int) -> Sample:
-        number = bisect.bisect_right(self.ends, index)
+        number, within = locate(self.ends, index)
         volume = self.volumes[number]
-        count, at = divmod(index - (self.ends[number - 1] if number else 0), self._per_volume(volume))
+        count, at = divmod(within, self._per_volume(volume))
         at += self.slices[0] if self.slices else 0
         further = tuple(int(i) for i in np.unravel_index(count, volume.shape[3:])) if volume.shape[3:] else ()
         low, high = self.window or (0.0, self._largest(volume))
