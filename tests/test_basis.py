@@ -23,7 +23,7 @@ NAMES = [f"{type(basis).__name__}-{shape}" for basis, shape in CASES]
 
 
 @pytest.mark.parametrize(("basis", "shape"), CASES, ids=NAMES)
-def test_every_basis_passes_the_battery(basis, shape):
+def test_every_basis_passes_all_checks(basis, shape):
     check_basis(basis, shape)
 
 

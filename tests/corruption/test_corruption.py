@@ -53,17 +53,17 @@ NAMES = [f"{family}-{shape}" for family, shape, _ in CASES]
 
 
 @pytest.mark.parametrize(("family", "shape", "draws"), CASES, ids=NAMES)
-def test_every_family_passes_the_battery(family, shape, draws):
+def test_every_family_passes_all_checks(family, shape, draws):
     check_corruption(family, shape, draws)
 
 
-def test_every_family_has_a_name_and_is_in_the_battery():
+def test_every_family_has_a_name_and_is_checked():
     names = "patches pixels noise lines gaussian_lines equispaced_lines poisson_disc blur hadamard channels"
     assert list(FAMILIES) == names.split()
     assert set(FAMILIES.values()) == {type(family) for family, _, _ in CASES}
 
 
-# ---- the battery itself
+# ---- the checks themselves
 
 
 @dataclass(frozen=True)
@@ -176,7 +176,7 @@ class Broken(Pixels):
     ],
     ids=lambda value: type(value).__name__ if isinstance(value, Corruption) else "",
 )
-def test_the_battery_names_what_is_wrong(family, claims):
+def test_the_checks_name_what_is_wrong(family, claims):
     with pytest.raises(ValueError, match=claims):
         check_corruption(family, (2, 6, 8))
 
@@ -389,7 +389,7 @@ def test_poisson_discs_grow_from_the_centre(generator):
     mask = family.svals(40, shape, generator)[:, 0]
     density = [float(mask[:, (d >= low) & (d < low + 0.2)].mean()) for low in (0.2, 0.4, 0.6, 0.8, 1.0, 1.2)]
     assert density == sorted(density, reverse=True)
-    # As 1/r²; nearer the centre, where r is a pixel or two, the grid has its say.
+    # As 1/r²; nearer the centre, where r is a pixel or two, the grid matters.
     assert density[2] / density[4] == pytest.approx((1 + 2 * 1.1) ** 2 / (1 + 2 * 0.7) ** 2, rel=0.1)
 
 
@@ -435,7 +435,7 @@ def spread(kernels: Tensor) -> Tensor:
     return torch.stack([yy, xy, xy, xx], 1).reshape(-1, 2, 2)
 
 
-def test_kernels_are_as_wide_as_asked(generator):
+def test_kernels_have_the_requested_width(generator):
     widths = spread(Blur(width=(1, 3)).kernels(500, (1, 33, 33), generator)).diagonal(dim1=1, dim2=2).sqrt()
     torch.testing.assert_close(widths[:, 0], widths[:, 1])
     assert widths.min() == pytest.approx(1, abs=0.03)

@@ -200,7 +200,7 @@ def test_a_file_with_entries_never_covered_says_that_it_cannot_train(here, gener
     assert "no: 8 of 16 entries are never measured" in text
 
 
-def test_sigma_is_estimated_when_asked_and_the_file_says_so(here, generator, capsys):
+def test_sigma_is_estimated_on_request_and_the_file_records_it(here, generator, capsys):
     np.save("k.npy", kspace(24, generator, size=64)[1])
     summary = json.loads(run("import", "array", "k.npy", "m.h5", "--sigma", "estimate", "--json", capsys=capsys))
     assert summary["sigma_0"]["estimated"] is True
@@ -213,7 +213,7 @@ def test_sigma_is_estimated_when_asked_and_the_file_says_so(here, generator, cap
     assert gsure.open("x.h5").max_std == pytest.approx(0.03, rel=0.1)
 
 
-def test_mask_and_sigma_may_lie_beside_the_data_in_one_file(here, generator):
+def test_mask_and_sigma_may_be_in_the_same_file_as_the_data(here, generator):
     k = kspace(3, generator)[1]
     mask, sigma = np.arange(16) % 3 != 1, np.array([0.1, 0.2, 0.3])
     with h5py.File("all.h5", "w") as file:

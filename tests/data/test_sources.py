@@ -259,9 +259,9 @@ def test_sources_open_by_kind_by_kind_and_path_and_by_path(tmp_path):
 
 def test_what_cannot_be_opened_is_said_in_a_sentence(tmp_path):
     (tmp_path / "notes.txt").write_text("hello")
-    with pytest.raises(ValueError, match=r"cannot be told: give KIND:PATH, with one of array, images, celeba"):
+    with pytest.raises(ValueError, match=r"cannot be guessed: give KIND:PATH, with one of array, images, celeba"):
         open_source(str(tmp_path / "notes.txt"))
-    with pytest.raises(ValueError, match="cannot be told"):
+    with pytest.raises(ValueError, match="cannot be guessed"):
         open_source(str(tmp_path))
     with pytest.raises(FileNotFoundError, match="no file or folder nothing"):
         open_source("nothing")

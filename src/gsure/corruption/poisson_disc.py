@@ -61,7 +61,7 @@ class PoissonDisc(Corruption):
         return y[:, None] ** 2 + x**2 <= CENTRE * self.count(shape) / torch.pi
 
     def radius(self, shape: Sequence[int]) -> Float[Tensor, "h w"]:
-        """The smallest r, at u = 0. Its scale leaves room for 2 % more entries than needed; draws that fall short cut it."""
+        """The smallest r, at u = 0. Its scale leaves room for 2 % more entries than needed; draws that fall short lower it."""
         return torch.from_numpy(_scale(self.R, *shape[-2:]) * _growth(*shape[-2:]))
 
     def svals(self, n: int, shape: Sequence[int], generator: Generators) -> Float[Tensor, "n 1 h w"]:

@@ -1,4 +1,4 @@
-"""`fastmri`: single-coil volumes in fastMRI's HDF5 layout. You need your own copy: its licence forbids redistribution.
+"""`fastmri`: single-coil volumes in fastMRI's HDF5 layout. You need your own copy: its terms forbid redistribution.
 
 As in the paper: slices 10 to 40, inverse Fourier transform, the central 320x320 of the image, divided by 7e-5; complex, in
 two channels. The group is the volume, so that a split never separates the slices of a knee.

@@ -1,4 +1,4 @@
-"""What slices of medical volumes have in common, whatever the format: which ones, how large, and how they are scaled."""
+"""Slices of medical volumes, for any format: selection, size and scaling."""
 
 import functools
 import itertools
@@ -26,22 +26,22 @@ from gsure.data.source import (
 
 
 class Volume(NamedTuple):
-    """One volume, known by its header."""
+    """The header of one volume."""
 
     group: str
     files: tuple[str, ...]
     shape: tuple[int, ...]
-    """Three dimensions, and further ones (time, echoes), whose volumes count as more slices."""
+    """Three dimensions, and further ones (time, echoes), which count as more slices."""
 
 
 @dataclass(frozen=True)
 class Slices(Source):
-    """Slices along `axis`, from the first to the last of `slices`, both included (all, if not given).
+    """Slices along `axis`, from the first to the last of `slices`, inclusive (by default all).
 
-    Real slices: 0..the largest value of the volume becomes -1..1, so background is -1; where values may be negative (CT),
-    `window` gives the two values that become -1 and 1, beyond which is cut. With `complex`, for MRI: the magnitude divided by
-    the volume's largest, zero imaginary part. `size` pads a slice with background to a square and resizes it (antialiased
-    bilinear), taking voxels to be square.
+    Real slices: 0..largest value of the volume becomes -1..1, so background is -1. If values may be negative (CT), `window`
+    is the pair of values that become -1 and 1; values outside it are clipped. With `complex`, for MRI: the magnitude divided
+    by the largest of the volume, and a zero imaginary part. `size` pads a slice with background to a square and resizes it
+    (antialiased bilinear), assuming square voxels.
     """
 
     path: str | Path
@@ -62,7 +62,7 @@ class Slices(Source):
 
     @abstractmethod
     def _plane(self, volume: Volume, at: int, further: tuple[int, ...]) -> np.ndarray:
-        """Slice `at` along the axis, as stored (no scaling of ours), turned as viewers show it."""
+        """Slice `at` along the axis, with values as stored, rotated as viewers show it."""
 
     def __post_init__(self) -> None:
         check_size(self.size)
@@ -90,7 +90,7 @@ class Slices(Source):
         )
 
     def _plane_shape(self, volume: Volume) -> tuple[int, int]:
-        """After the turn: what was second is now up."""
+        """After the rotation: the second axis points up."""
         across, up = (length for axis, length in enumerate(volume.shape[:3]) if axis != self.axis)
         return up, across
 
@@ -98,7 +98,9 @@ class Slices(Source):
         length = volume.shape[self.axis]
         first, last = self.slices or (0, length - 1)
         if first >= length:
-            raise ValueError(f"{volume.group} has {length} slices along axis {self.axis}, so none from {first} on.")
+            raise ValueError(
+                f"{volume.group} has {length} slices along axis {self.axis}, so none from {first} on: start slices earlier."
+            )
         return min(length, last + 1) - first
 
     def __len__(self) -> int:
@@ -120,7 +122,7 @@ class Slices(Source):
         return Sample(x, volume.group, float(high - low))
 
     def _largest(self, volume: Volume) -> float:
-        """The largest magnitude of the volume; it must be read once for that, in each process."""
+        """The largest magnitude of the volume. Each process reads the complete volume once for it."""
         largest, smallest = _extremes(self, volume, tuple(os.stat(file).st_mtime_ns for file in volume.files))
         if smallest < 0:
             raise ValueError(
