@@ -88,15 +88,26 @@ class Hartley(Basis):
         return self.to_spectral(xbar)
 
 
-@dataclass(frozen=True)
-class Cosine(Basis):
-    """Orthonormal 2-D DCT-II."""
+class Separable(Basis):
+    """x̄ = A x Bᵀ, with orthogonal matrices A and B of one family for the columns and rows of an image."""
+
+    @abstractmethod
+    def matrix(self, n: int) -> Float[Tensor, "n n"]:
+        """The orthogonal matrix for signals of length n, one basis vector per row."""
 
     def to_spectral(self, x: Float[Tensor, "b c h w"]) -> Float[Tensor, "b c h w"]:
-        return _cosine(x.shape[-2]).to(x) @ x @ _cosine(x.shape[-1]).to(x).mT
+        return self.matrix(x.shape[-2]).to(x) @ x @ self.matrix(x.shape[-1]).to(x).mT
 
     def to_signal(self, xbar: Float[Tensor, "b c h w"]) -> Float[Tensor, "b c h w"]:
-        return _cosine(xbar.shape[-2]).to(xbar).mT @ xbar @ _cosine(xbar.shape[-1]).to(xbar)
+        return self.matrix(xbar.shape[-2]).to(xbar).mT @ xbar @ self.matrix(xbar.shape[-1]).to(xbar)
+
+
+@dataclass(frozen=True)
+class Cosine(Separable):
+    """Orthonormal 2-D DCT-II."""
+
+    def matrix(self, n: int) -> Float[Tensor, "n n"]:
+        return _cosine(n)
 
 
 @functools.cache
@@ -108,14 +119,11 @@ def _cosine(n: int) -> Tensor:
 
 
 @dataclass(frozen=True)
-class Hadamard(Basis):
+class Hadamard(Separable):
     """Orthonormal 2-D Walsh-Hadamard transform, slowest patterns (fewest sign changes) first: single-pixel cameras."""
 
-    def to_spectral(self, x: Float[Tensor, "b c h w"]) -> Float[Tensor, "b c h w"]:
-        return _walsh(x.shape[-2]).to(x) @ x @ _walsh(x.shape[-1]).to(x).mT
-
-    def to_signal(self, xbar: Float[Tensor, "b c h w"]) -> Float[Tensor, "b c h w"]:
-        return _walsh(xbar.shape[-2]).to(xbar).mT @ xbar @ _walsh(xbar.shape[-1]).to(xbar)
+    def matrix(self, n: int) -> Float[Tensor, "n n"]:
+        return _walsh(n)
 
 
 @functools.cache

@@ -34,7 +34,7 @@ def check_corruption(corruption: Corruption, shape: Sequence[int], draws: int = 
         )
 
 
-def _key(number: int, indices: Sequence[int] | None = None) -> Generators:
+def _generator(number: int, indices: Sequence[int] | None = None) -> Generators:
     """The generator of one of the independent draws below, or one for each index."""
     if indices is None:
         return keyed_generator(0, Stream.CHECK_CORRUPTION, number)
@@ -43,11 +43,11 @@ def _key(number: int, indices: Sequence[int] | None = None) -> Generators:
 
 def _check_draws(corruption: Corruption, shape: tuple[int, ...]) -> list[str]:
     """Failed claims about the singular values."""
-    first, again, other = (corruption.svals(32, shape, _key(number)) for number in (0, 0, 1))
+    first, again, other = (corruption.svals(32, shape, _generator(number)) for number in (0, 0, 1))
     fits = first.ndim == len(shape) + 1 and len(first) == 32
     if not (fits and all(mine in (1, theirs) for mine, theirs in zip(first.shape[1:], shape, strict=True))):
         return [f"draw svals whose shape broadcasts against 32 signals ({tuple(first.shape)} was drawn)"]
-    among, alone = (corruption.svals(len(k), shape, _key(2, k)) for k in (range(4), [2]))
+    among, alone = (corruption.svals(len(k), shape, _generator(2, k)) for k in (range(4), [2]))
     is_random = not first.equal(other)
     claims = {
         "draw svals that are finite and at least 0": bool((first.isfinite() & (first >= 0)).all()),
@@ -63,10 +63,10 @@ def _check_draws(corruption: Corruption, shape: tuple[int, ...]) -> list[str]:
 def _check_measurements(corruption: Corruption, shape: tuple[int, ...]) -> list[str]:
     """Failed claims about ȳ = P x̄ + z̄, with independent z̄_i ~ N(0, std_i²)."""
     n = max(8, min(256, 2**18 // torch.Size(shape).numel()))
-    x = normal((n, *shape), _key(3), like=DOUBLE)
+    x = normal((n, *shape), _generator(3), like=DOUBLE)
     given, xbar = x.clone(), corruption.basis.to_spectral(x)
-    exact, noisy, noisier = (corruption.apply(x, sigma_0, _key(4)) for sigma_0 in (0.0, 0.3, 0.6))
-    among, alone = (corruption.apply(x[k], 0.3, _key(5, k)) for k in (list(range(4)), [2]))
+    exact, noisy, noisier = (corruption.apply(x, sigma_0, _generator(4)) for sigma_0 in (0.0, 0.3, 0.6))
+    among, alone = (corruption.apply(x[k], 0.3, _generator(5, k)) for k in (list(range(4)), [2]))
 
     mask = noisy.mask.expand_as(x)
     z = torch.where(mask == 1, (noisy.ybar - xbar) / torch.where(mask == 1, noisy.std, 1.0), 0.0)
@@ -96,7 +96,7 @@ def _check_coverage(corruption: Corruption, shape: tuple[int, ...], draws: int) 
     if not ((stated >= 0) & (stated <= 1)).all():
         return ["state a coverage in [0, 1]"]
 
-    generator, at_once = _key(6), max(1, 2**22 // torch.Size(shape).numel())
+    generator, at_once = _generator(6), max(1, 2**22 // torch.Size(shape).numel())
     kept = torch.zeros(())
     shares: list[Tensor] = []
     for start in range(0, draws, at_once):
