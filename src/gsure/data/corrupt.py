@@ -109,7 +109,7 @@ def _refuse_early(
 
 
 def describe(corruption: Corruption) -> dict[str, Any]:
-    """Name and options, enough to make it again."""
+    """Name and options, enough to create it again."""
     names = {family: name for name, family in FAMILIES.items()}
     options = {field.name: _plain(getattr(corruption, field.name)) for field in dataclasses.fields(corruption)}  # type: ignore[arg-type]
     return {"name": names.get(type(corruption), type(corruption).__name__), **options}

@@ -41,7 +41,7 @@ class Rows:
         for i, index in enumerate(indices):
             row = buffer[i * size : (i + 1) * size]
             if os.preadv(self._descriptor, [row], self.offset + int(index) * size) != size:
-                raise ValueError(f"{self.path} was cut short after it was opened: make or copy it again.")
+                raise ValueError(f"{self.path} was truncated after it was opened: regenerate or copy it again.")
         return rows
 
     def __getstate__(self) -> dict[str, Any]:

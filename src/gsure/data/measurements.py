@@ -74,7 +74,7 @@ class _Stored(Dataset):
         if parts is None:
             raise IndexError("No samples were asked for.")
         if parts.dtype.kind == "f" and not np.isfinite(parts).all():
-            raise ValueError(f"{self.path} is damaged: {name} has values that are NaN or infinite. Make it again.")
+            raise ValueError(f"{self.path} is damaged: {name} has values that are NaN or infinite. Regenerate it.")
         return parts
 
     def groups(self) -> list[str]:
