@@ -185,9 +185,9 @@ def draw_analytic(path: Path, cases: Sequence[ErrorClouds]) -> None:
             title = f"t = {t}, SNR {number(row['snr'], 2)}, distance {row['distance']:.3f}"
             axes.set_title(title, fontsize=8)
         line[0].set_ylabel(case.name, fontsize=9)
-        t, distance, level = (_column(case.rows, key) for key in ("t", "distance", "level"))
-        line[-1].plot(t, distance, "o-", markersize=3, color="black")
-        line[-1].fill_between(t, 0, level, color=GREY, alpha=0.3, linewidth=0)
+        over, distance, level = (_column(case.rows, key) for key in ("t", "distance", "level"))
+        line[-1].plot(over, distance, "o-", markersize=3, color="black")
+        line[-1].fill_between(over, 0, level, color=GREY, alpha=0.3, linewidth=0)
         line[-1].set(ylim=(-0.004, 0.13), xlabel="t")
         line[-1].set_title("distance of blue and red (shaded: chance)", fontsize=8)
         line[-1].tick_params(labelsize=7)
