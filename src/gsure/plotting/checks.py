@@ -10,7 +10,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from gsure.formatting import number
-from gsure.plotting.figure import BLUE, GREY, ORANGE, RED, mark_limit, new_figure, save_png
+from gsure.plotting.figure import BLUE, GREY, ORANGE, RED, mark_limit, new_figure, save_png, use_log_scale
 
 Numbers = Mapping[str, Any]
 
@@ -84,7 +84,8 @@ def _agreement(numbers: Numbers, psnr: float, cost: float) -> Any:
     left.plot(_column(rows, "t"), _column(rows, "psnr"), "o-", markersize=3.5, color=BLUE)
     mark_limit(left, psnr, f"{psnr:g} dB, as in the paper")
     left.set_title("PSNR between model and clean-trained reference (dB)", fontsize=9)
-    right.semilogy(_column(rows, "t"), _column(rows, "cost"), "o-", markersize=3.5, color=BLUE)
+    right.plot(_column(rows, "t"), _column(rows, "cost"), "o-", markersize=3.5, color=BLUE)
+    use_log_scale(right)
     mark_limit(right, cost, "passes below")
     right.set_title("squared distance / squared error of the reference", fontsize=9)
     for axes in (left, right):

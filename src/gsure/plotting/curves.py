@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from gsure.plotting.figure import mark_limit, new_figure, save_png
+from gsure.plotting.figure import mark_limit, new_figure, save_png, use_log_scale
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -89,18 +89,9 @@ def draw_svg(
         for one in series:
             one.draw(axes)
         if log:
-            _log_ticks(axes)
+            use_log_scale(axes)
         axes.set(xlabel=xlabel, ylabel=ylabel, **({} if ylim is None else {"ylim": ylim}))
         return _inline(figure, name)
-
-
-def _log_ticks(axes: Any) -> None:
-    from matplotlib.ticker import LogLocator, NullLocator
-
-    axes.set_yscale("log")
-    axes.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
-    axes.yaxis.set_major_formatter("{x:g}")
-    axes.yaxis.set_minor_locator(NullLocator())
 
 
 def _inline(figure: "Figure", name: str) -> str:
@@ -140,7 +131,7 @@ def draw_distances(
         axes.set(title=title, xlabel=xlabel, xscale="log")
         ticks = sorted({x for one in series for x in one.x})
         axes.set_xticks(ticks, [f"{x:g}" for x in ticks])
-        _log_ticks(axes)
+        use_log_scale(axes)
         axes.minorticks_off()
         axes.spines[["top", "right"]].set_visible(False)
     grid[0].set_ylabel(ylabel)
@@ -163,7 +154,7 @@ def draw_over_t(
     for one in series:
         one.draw(axes)
     if log:
-        _log_ticks(axes)
+        use_log_scale(axes)
     if limit is not None:
         mark_limit(axes, *limit)
     if any(one.label for one in series):

@@ -27,5 +27,17 @@ def save_png(figure: "Figure", path: Path, dpi: int) -> None:
 def mark_limit(axes: Any, value: float, text: str) -> None:
     """A dashed horizontal line with its meaning at the right."""
     axes.axhline(value, color=GREY, linewidth=0.9, linestyle=(0, (4, 3)))
-    where = {"xycoords": ("axes fraction", "data"), "ha": "right", "va": "bottom"}
-    axes.annotate(text, (1, value), fontsize=7.5, color=GREY, **where)
+    where = {"xycoords": ("axes fraction", "data"), "xytext": (0, 2), "textcoords": "offset points"}
+    where |= {"ha": "right", "va": "bottom"}
+    ground = {"facecolor": "white", "alpha": 0.8, "pad": 0.5, "linewidth": 0}  # readable where a curve crosses it
+    axes.annotate(text, (1, value), fontsize=7.5, color=GREY, bbox=ground, **where)
+
+
+def use_log_scale(axes: Any) -> None:
+    """A logarithmic y axis with ticks at 1, 2 and 5, written as plain numbers."""
+    from matplotlib.ticker import LogLocator, NullLocator
+
+    axes.set_yscale("log")
+    axes.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
+    axes.yaxis.set_major_formatter("{x:g}")
+    axes.yaxis.set_minor_locator(NullLocator())

@@ -42,6 +42,15 @@ class Trained:
         return as_request(getattr(self.config, "request", None))
 
     @property
+    def data_request(self) -> Request:
+        """The request of the command that wrote the measurements."""
+        return as_request(getattr(self.config, "data_request", None) or self.config.data_info.made_by.get("request"))
+
+    @property
+    def version(self) -> str | None:
+        return self.request.get("gsure") or getattr(self.config, "gsure", None)
+
+    @property
     def losses(self) -> list[tuple[int, float]]:
         return [(line["step"], line["loss"]) for line in self.lines if "loss" in line]
 
@@ -152,9 +161,9 @@ class Facts:
 
 def collect(root: str | Path) -> Facts:
     """Find everything in the folder of a run, or in a folder with runs and their results."""
-    root = Path(root).resolve()
+    root, advice = Path(root).resolve(), "Give the folder of a run, or a folder that contains runs."
     if not root.is_dir():
-        raise ValueError(f"{root} is not a folder. Give the folder of a run, or a folder that contains runs.")
+        raise ValueError(f"{root} is not a folder. {advice}")
     troubles: list[str] = []
 
     def attempt(function: Callable[..., T], *arguments: Any) -> list[T]:
@@ -167,28 +176,21 @@ def collect(root: str | Path) -> Facts:
     folders = list(_folders(root))
     runs = _ordered([run for folder in folders if Run(folder).exists() for run in attempt(_read_run, folder, root)])
     if not runs:
-        raise ValueError(
-            f"{root} does not contain a readable run of gsure train{f' ({troubles[0]})' if troubles else ''}. "
-            "Give the folder of a run, or a folder that contains runs."
-        )
+        trouble = f" ({troubles[0]})" if troubles else ""
+        raise ValueError(f"{root} does not contain a readable run of gsure train{trouble}. {advice}")
     results = [folder for folder in folders if (folder / REQUEST).is_file()]
     drawn = [found for folder in results for found in attempt(_read_drawn, folder, runs) if found is not None]
     names = ("evaluation*.json", "denoising*.json")
     files = [file for folder in folders for name in names for file in sorted(folder.glob(name))]
     evaluations = [e for file in files for e in attempt(_read_evaluation, file, runs, drawn)]
-    files = [folder / "diagnosis.json" for folder in folders]
-    diagnoses = [d for file in files if file.is_file() for d in attempt(_read_diagnosis, file, runs)]
+    files = [folder / "diagnosis.json" for folder in folders if (folder / "diagnosis.json").is_file()]
+    diagnoses = [d for file in files for d in attempt(_read_diagnosis, file, runs)]
     by_run = {run.path: k for k, run in enumerate(runs)}
     drawn.sort(key=lambda found: by_run[found.run.path] if found.run else len(runs))
-    return Facts(
-        root=root,
-        runs=tuple(runs),
-        samples=tuple(found for found in drawn if found.request["function"] == "sample"),
-        restorations=tuple(found for found in drawn if found.request["function"] == "restore"),
-        evaluations=tuple(evaluations),
-        diagnoses=tuple(diagnoses),
-        troubles=tuple(troubles),
+    samples, restorations = (
+        tuple(found for found in drawn if found.request["function"] == function) for function in ("sample", "restore")
     )
+    return Facts(root, tuple(runs), samples, restorations, tuple(evaluations), tuple(diagnoses), tuple(troubles))
 
 
 def _folders(root: Path) -> Iterator[Path]:
@@ -215,14 +217,13 @@ def _read_run(folder: Path, root: Path) -> Trained:
 
 def _ordered(runs: list[Trained]) -> list[Trained]:
     """Sorted by role, then by name. The label is the role, followed by the name if several runs have this role."""
-    ranks = list(ROLES)
-    runs = sorted(runs, key=lambda run: (ranks.index(run.role), run.label))
-    count = {role: sum(run.role == role for run in runs) for role in ROLES}
-
-    def label(run: Trained) -> str:
-        return ROLES[run.role] if count[run.role] == 1 else f"{ROLES[run.role]}: {run.label}"
-
-    return [dataclasses.replace(run, label=label(run)) for run in runs]
+    labels = [
+        (run, ROLES[role] if len(same) == 1 else f"{ROLES[role]}: {run.label}")
+        for role in ROLES
+        for same in [sorted((run for run in runs if run.role == role), key=lambda run: run.label)]
+        for run in same
+    ]
+    return [dataclasses.replace(run, label=label) for run, label in labels]
 
 
 def as_dict(value: Any) -> dict[str, Any]:

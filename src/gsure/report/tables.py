@@ -289,7 +289,7 @@ def runs_table(facts: Facts) -> Table:
         memory = max((line["memory_gb"] for line in run.lines if "memory_gb" in line), default=None)
         steps = number(run.step) if run.is_finished else f"{number(run.step)} of {number(run.config.settings.steps)}"
         took = (duration(run.seconds) if run.seconds else "–", "–" if memory is None else f"{memory:.1f} GB")
-        cells = (steps, number(run.best_step), *took, run.config.gsure)
+        cells = (steps, number(run.best_step), *took, number(run.version))
         rows.append(Row(run.label, trained(run), tuple(map(Cell, cells))))
     head = ("", "steps", "best checkpoint", "training time", "memory", "gsure")
     return Table("The runs on this page.", head, tuple(rows))

@@ -153,8 +153,7 @@ class Step(NamedTuple):
 def recorded_commands(facts: Facts, page: Request) -> tuple[list[Step], list[str]]:
     """Each command that the files record, once, in the order of the work; and the results that record none."""
     found: list[tuple[str, Any]] = [
-        (f"measurements {facts.shown(run.config.data)}", run.config.data_info.made_by.get("request"))
-        for run in facts.runs
+        (f"measurements {facts.shown(run.config.data)}", run.data_request) for run in facts.runs
     ]
     found += [(f"model: {run.label}", run.request) for run in facts.runs]
     found += [(f"samples: {drawn.label}", drawn.request) for drawn in facts.samples]
@@ -209,7 +208,7 @@ def next_commands(facts: Facts) -> list[Step]:
         add("the samples are not evaluated", "evaluate", "samples", facts.shown(drawn[0].path), *known)
     if main.role != "clean" and main not in [diagnosis.run for diagnosis in facts.diagnoses]:
         reference = facts.comparable(main, "clean") if config.clean else None
-        other = ["--oracle", facts.shown(reference.path)] if reference is not None else []
+        other = ["--reference-run", facts.shown(reference.path)] if reference is not None else []
         add("the assumptions are not checked", "diagnose", name, *clean, *other)
     return steps
 
