@@ -61,7 +61,7 @@ def made(tmp_path_factory) -> Path:
 
 
 def as_typed(function: str, *words: str, folder: str = "/work") -> dict:
-    """A request as `gsure.request.record_request` makes it."""
+    """A request as `record_request` returns it."""
     return {"function": function, "command": list(words), "folder": folder, "arguments": {}}
 
 
@@ -136,10 +136,10 @@ def words(page: Path) -> str:
     return " ".join(Parsed(page).text.split())
 
 
-# A page that needs nothing but itself
+# A self-contained page
 
 
-def test_the_page_is_one_small_file_without_scripts_or_addresses(page):
+def test_the_page_is_one_small_file_without_scripts_or_urls(page):
     text, parsed = page.read_text(), Parsed(page)
     assert len(text) < 3_000_000
     assert not re.search(r"https?://", text)
@@ -149,10 +149,10 @@ def test_the_page_is_one_small_file_without_scripts_or_addresses(page):
         for name in ("src", "href", "srcset", "action"):
             assert re.match(r"data:|#", attributes.get(name) or "#")
     assert not re.search(r"@import|url\((?!#)", text)
-    assert "default-src 'none'" in text  # and the browser is told to load nothing
+    assert "default-src 'none'" in text  # tells the browser to load nothing
 
 
-def test_every_picture_says_what_is_to_be_seen(page):
+def test_every_picture_has_an_alternative_text(page):
     parsed = Parsed(page)
     images, drawings = parsed.of("img"), [a for a in parsed.of("div") if a.get("role") == "img"]
     assert len(images) > 15
@@ -162,7 +162,7 @@ def test_every_picture_says_what_is_to_be_seen(page):
     assert all(svg.get("aria-hidden") == "true" for svg in parsed.of("svg"))
 
 
-def test_the_page_can_be_read_by_a_machine_that_reads_aloud(page):
+def test_the_page_is_accessible_to_screen_readers(page):
     parsed = Parsed(page)
     assert parsed.of("html") == [{"lang": "en"}]
     for landmark in ("header", "main", "footer", "nav", "h1", "title"):
@@ -176,10 +176,10 @@ def test_the_page_can_be_read_by_a_machine_that_reads_aloud(page):
     assert {attributes["href"][1:] for attributes in parsed.of("a", "use")} <= set(names)
 
 
-# It says what the files say
+# The content of the files
 
 
-def test_numbers_are_those_of_the_files(made, page):
+def test_numbers_equal_those_of_the_files(made, page):
     text = words(page)
     last = [json.loads(line) for line in (made / "runs" / "measurements" / "metrics.jsonl").read_text().splitlines()][
         -1
@@ -192,13 +192,13 @@ def test_numbers_are_those_of_the_files(made, page):
     assert "doubtful for t < 300" in text
 
 
-def test_ratio_and_gap_are_told_beside_the_value_and_its_floor(page):
-    """Of 4, 2 and 10: twice the reference's, and 6 of the 8 between naive and reference."""
+def test_ratio_and_gap_are_shown_with_the_value_and_its_floor(page):
+    """The values are 4, 2 and 10: twice the reference, and 6 of the 8 between naive and reference."""
     text = words(page)
     assert re.search(r"0\.5\s*4\s*2 × reference\s*gap closed 75 %\s*2\s*10\s*5 × reference", text)
 
 
-def test_errors_are_compared_only_if_they_are_of_the_same_data(made, tmp_path):
+def test_errors_are_compared_only_on_the_same_data(made, tmp_path):
     shutil.copytree(made, tmp_path / "made")
     for role, value in zip(ROLES, (0.1, 0.08, 0.3), strict=True):
         run = tmp_path / "made" / "runs" / role
@@ -225,7 +225,7 @@ def test_imputed_signals_of_a_run_are_skipped(made, tmp_path):
     assert collect(tmp_path / "run").troubles == ()
 
 
-def test_the_page_says_in_words_what_was_measured(page):
+def test_the_page_describes_the_measurements(page):
     text = words(page)
     assert "120 images (handwritten digits of scikit-learn, grey 8 × 8) were measured incompletely" in text
     assert "each patch of 2 × 2 pixels is missing with probability 40 %" in text
@@ -233,7 +233,7 @@ def test_the_page_says_in_words_what_was_measured(page):
     assert "Neither the training nor the choice of the checkpoint used a clean image." in text
 
 
-def test_what_the_model_has_seen_before_is_told(made, page):
+def test_the_page_says_how_many_restored_measurements_were_held_out(made, page):
     held_out = gsure.open(made / "d.h5").split(TINY.held_out, TINY.seed)[1].indices
     assert f"{(held_out < 5).sum()} of them were held out of training" in words(page)
 
@@ -281,10 +281,10 @@ def test_a_page_without_requests_says_so(made, tmp_path):
     )
 
 
-# Whatever is there
+# Incomplete results
 
 
-def test_an_unfinished_run_is_reported_with_what_is_missing(made, tmp_path):
+def test_an_unfinished_run_is_reported_with_the_next_commands(made, tmp_path):
     run = tmp_path / "run"
     shutil.copytree(made / "runs" / "measurements", run, ignore=shutil.ignore_patterns("diagnosis"))
     lines = (run / "metrics.jsonl").read_text().splitlines()
@@ -294,22 +294,22 @@ def test_an_unfinished_run_is_reported_with_what_is_missing(made, tmp_path):
     report(run)
     text = words(run / "report.html")
     assert "Training is at step 8 of 12." in text
-    told = [step.command for step in next_commands(collect(run))]
-    assert all(line in text for line in told)
-    assert [line.split()[1] for line in told] == ["train", "sample", "restore", "diagnose"]
-    assert told[0].endswith("--resume")
-    for line in told[:3]:
+    lines = [step.command for step in next_commands(collect(run))]
+    assert all(" ".join(line.split()) in text for line in lines)
+    assert re.match(r"gsure.train\b.*resume", lines[0])
+    assert [line.split()[1] for line in lines[1:]] == ["sample", "restore", "diagnose"]
+    for line in lines[1:3]:
         make_parser().parse_args(shlex.split(line)[1:])
 
 
-def test_a_run_that_has_only_begun_is_reported(made, tmp_path):
+def test_a_run_without_a_step_is_reported(made, tmp_path):
     (tmp_path / "run").mkdir()
     shutil.copy(made / "runs" / "measurements" / "config.yaml", tmp_path / "run")
     report(tmp_path / "run")
     assert "Training is at step 0 of 12." in words(tmp_path / "run" / "report.html")
 
 
-def test_runs_are_found_with_what_was_made_by_them(made):
+def test_results_are_found_with_their_runs(made):
     facts = collect(made)
     assert [run.label for run in facts.runs] == ["from measurements", "clean-trained reference", "naive"]
     assert [drawn.label for drawn in facts.samples] == ["from measurements", "clean-trained reference", "naive"]
@@ -318,7 +318,7 @@ def test_runs_are_found_with_what_was_made_by_them(made):
     assert facts.troubles == ()
 
 
-def test_runs_of_one_role_are_told_apart_and_a_moved_folder_keeps_its_links(made, tmp_path):
+def test_runs_of_one_role_have_distinct_labels_and_a_moved_folder_keeps_its_links(made, tmp_path):
     shutil.copytree(made, tmp_path / "moved")
     shutil.copytree(made / "runs" / "measurements", tmp_path / "moved" / "runs" / "second")
     facts = collect(tmp_path / "moved")
@@ -331,7 +331,7 @@ def test_runs_of_one_role_are_told_apart_and_a_moved_folder_keeps_its_links(made
     assert "from measurements: runs/second" in words(tmp_path / "moved" / "report.html")
 
 
-def test_without_clean_signals_the_estimate_is_told(made, tmp_path):
+def test_without_clean_signals_the_estimate_is_shown(made, tmp_path):
     settings = dataclasses.replace(QUICK, steps=4)
     gsure.train(made / "d.h5", tmp_path / "run", settings)
     gsure.restore(tmp_path / "run", made / "d.h5", tmp_path / "run" / "restored", limit=3, draws=2, steps=3)
@@ -344,7 +344,7 @@ def test_without_clean_signals_the_estimate_is_told(made, tmp_path):
     assert "× reference" not in text
 
 
-def test_signals_that_are_no_pictures_are_reported_without(tmp_path):
+def test_vectors_are_reported_without_pictures(tmp_path):
     np.save(tmp_path / "x.npy", np.tanh(np.random.default_rng(0).normal(size=(60, 6))).astype(np.float32))
     source = gsure.open_source(str(tmp_path / "x.npy"))
     gsure.corrupt(source, tmp_path / "d.h5", gsure.corruption.Noise(), 0.1)
@@ -357,8 +357,8 @@ def test_signals_that_are_no_pictures_are_reported_without(tmp_path):
     assert "are not images" in text
 
 
-def test_large_pictures_make_no_large_page(tmp_path):
-    """Of noise, which no PNG makes smaller: in full size the page would be of 6 MB."""
+def test_large_pictures_are_shrunk(tmp_path):
+    """Noise does not compress: in full size the page would have 6 MB."""
     phantoms = gsure.open_source("phantom", size=96, n=12)
     gsure.corrupt(phantoms, tmp_path / "d.h5", gsure.corruption.Lines(R=4), 0.01, clean=tmp_path / "c.h5")
     settings = dataclasses.replace(QUICK, width=2, steps=1, checkpoint_every=1, validate_on=2, batch=2)
@@ -369,12 +369,12 @@ def test_large_pictures_make_no_large_page(tmp_path):
     for k in range(6):
         shutil.copytree(tmp_path / "samples", tmp_path / f"samples{k}")
         shutil.copytree(tmp_path / "restored", tmp_path / f"restored{k}")
-    told = report(tmp_path)
-    assert told["samples"] == told["restorations"] == 7
-    assert told["bytes"] < 3_000_000
+    summary = report(tmp_path)
+    assert summary["samples"] == summary["restorations"] == 7
+    assert summary["bytes"] < 3_000_000
 
 
-def test_a_figure_of_another_command_is_made_small_and_keeps_its_looks():
+def test_a_large_png_is_shrunk():
     noise = np.random.default_rng(0).integers(0, 255, (450, 1600, 3), np.uint8)
     buffer = io.BytesIO()
     Image.fromarray(noise).save(buffer, "PNG")
@@ -386,7 +386,7 @@ def test_a_figure_of_another_command_is_made_small_and_keeps_its_looks():
 # Bad input
 
 
-def test_strange_names_and_texts_are_shown_as_they_are(made, tmp_path):
+def test_names_and_texts_are_escaped(made, tmp_path):
     evil = '<script>alert("1")<&script> $x_{$ ü中 {{ 7*7 }} \'"'
     folder = tmp_path / evil
     shutil.copytree(made / "runs" / "measurements", folder / "a")
@@ -405,14 +405,14 @@ def test_strange_names_and_texts_are_shown_as_they_are(made, tmp_path):
     assert "49" not in re.findall(r"\{\{.*?\}\}|\b49\b", parsed.text)
 
 
-def test_a_name_that_is_no_text_is_shown_somehow(made, tmp_path):
+def test_a_file_name_that_is_not_text_is_shown(made, tmp_path):
     folder = os.fsdecode(os.fsencode(tmp_path) + b"/run\xff")
     shutil.copytree(made / "runs" / "measurements", folder)
     report(folder, tmp_path / "page.html")
     assert "run?: gsure report" in words(tmp_path / "page.html")
 
 
-def test_what_cannot_be_read_is_named_and_left_out(made, tmp_path):
+def test_files_that_cannot_be_read_are_named_and_omitted(made, tmp_path):
     folder = tmp_path / "damaged"
     shutil.copytree(made, folder)
     secret = tmp_path / "secret.png"
@@ -424,16 +424,16 @@ def test_what_cannot_be_read_is_named_and_left_out(made, tmp_path):
     diagnose(folder / "runs" / "measurements", figure="../../../../secret.png")
     diagnose(folder / "runs" / "clean")
     (folder / "runs" / "clean" / "diagnosis" / "figure.png").write_bytes(b"no PNG")
-    told = report(folder, force=True)
+    summary = report(folder, force=True)
     text = words(folder / "report.html")
     for name in ("samples/clean", "samples/naive/evaluation.json", "restored/naive", "runs/naive"):
         assert f"{folder / name} was omitted" in text
-        assert str(folder / name) in told["omitted"]
+        assert str(folder / name) in summary["omitted"]
     assert "figure.png is not shown" in text
     assert images.embed_png(secret.read_bytes(), "").url not in (folder / "report.html").read_text()
 
 
-def test_data_that_is_gone_is_missed_but_not_needed(made, tmp_path):
+def test_missing_data_is_reported_but_not_required(made, tmp_path):
     run = tmp_path / "run"
     shutil.copytree(made / "runs" / "measurements", run)
     config = (run / "config.yaml").read_text()
@@ -442,7 +442,7 @@ def test_data_that_is_gone_is_missed_but_not_needed(made, tmp_path):
     assert re.search(r"Measurements are not shown: .*gone\.h5", words(run / "report.html"))
 
 
-def test_refusals_are_sentences_and_nothing_is_replaced(made, tmp_path, capsys):
+def test_errors_are_sentences_and_no_file_is_replaced(made, tmp_path, capsys):
     def refused(*arguments) -> str:
         assert main(["report", *map(str, arguments)]) == 2
         return capsys.readouterr().err
@@ -475,18 +475,18 @@ LOOK = """(width => {
   };
   for (const image of document.images)
     if (!image.complete || !image.naturalWidth || box(image).width < 40 || box(image).height < 8)
-      problems.push('not to be seen: ' + image.alt);
+      problems.push('invisible: ' + image.alt);
   for (const drawing of document.querySelectorAll('[role=img] svg'))
     if (box(drawing).width < 200 || box(drawing).height < 100) problems.push('a drawing is too small');
   if (document.documentElement.scrollWidth > width) problems.push('wider than the screen');
   for (const element of document.querySelectorAll('body *')) {
     if (element.closest('svg, .scroll')) continue;
-    if (box(element).right > width + 1) problems.push('stands out: ' + element.tagName + ' ' + element.className);
+    if (box(element).right > width + 1) problems.push('outside the screen: ' + element.tagName + ' ' + element.className);
     const own = [...element.childNodes].some(node => node.nodeType === 3 && node.data.trim());
     if (own) {
       const [a, b] = [colour(getComputedStyle(element).color), ground(element)].map(luminance);
       const contrast = (Math.max(a, b) + .05) / (Math.min(a, b) + .05);
-      if (contrast < 4.5) problems.push('hard to read: ' + element.tagName + ' ' + element.className + ' ' + contrast);
+      if (contrast < 4.5) problems.push('low contrast: ' + element.tagName + ' ' + element.className + ' ' + contrast);
     }
   }
   return problems;
@@ -508,7 +508,7 @@ def chromium(tmp_path_factory):
 
 @pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])
 @pytest.mark.parametrize("width", [360, 1280])
-def test_in_a_browser_everything_is_seen_and_nothing_is_loaded(chromium, page, width, dark):
+def test_in_a_browser_everything_is_visible_and_nothing_is_loaded(chromium, page, width, dark):
     chromium.open(page, width, dark=dark)
     assert chromium.complaints() == []
     assert {address.split(":")[0] for address in chromium.requests()} == {"file", "data"}
@@ -517,7 +517,7 @@ def test_in_a_browser_everything_is_seen_and_nothing_is_loaded(chromium, page, w
     assert chromium.find("document.images.length") > 15
 
 
-def test_dark_is_dark_and_paper_is_light(chromium, page, tmp_path):
+def test_the_dark_page_is_dark_and_the_print_is_light(chromium, page, tmp_path):
     brightness = {}
     for name, options in {"light": {}, "dark": {"dark": True}, "print": {"dark": True, "media": "print"}}.items():
         chromium.open(page, 800, **options)
@@ -529,7 +529,7 @@ def test_dark_is_dark_and_paper_is_light(chromium, page, tmp_path):
     assert brightness["print"] > 240
 
 
-def test_on_paper_all_details_are_open(chromium, page):
+def test_in_print_all_details_are_open(chromium, page):
     height = "document.querySelector('#made details table').getBoundingClientRect().height"
     visible = (
         f"document.querySelector('#made details pre').checkVisibility({{contentVisibilityAuto: true}}) && {height}"
@@ -540,7 +540,7 @@ def test_on_paper_all_details_are_open(chromium, page):
     assert chromium.find(visible)
 
 
-def test_a_bad_page_is_caught(chromium, page, tmp_path):
+def test_a_faulty_page_fails_the_checks(chromium, page, tmp_path):
     """The same page with a broken picture, something too wide, grey on grey, a script and a picture from elsewhere."""
     worse = '<img src="data:image/png;base64,AAAA" alt="broken"><div style="width: 2000px">wide</div>'
     worse += '<p style="color: #888; background: #777">hard</p><script>throw 1</script>'
@@ -549,11 +549,11 @@ def test_a_bad_page_is_caught(chromium, page, tmp_path):
     chromium.open(tmp_path / "bad.html", 360)
     problems = " ".join(chromium.find(LOOK % 360))
     for problem in (
-        "not to be seen: broken",
-        "not to be seen: far",
+        "invisible: broken",
+        "invisible: far",
         "wider than the screen",
-        "stands out: DIV",
-        "hard to read: P",
+        "outside the screen: DIV",
+        "low contrast: P",
     ):
         assert problem in problems
     complaints = " ".join(chromium.complaints())

@@ -198,7 +198,7 @@ def _folders(root: Path) -> Iterator[Path]:
     for name, below, _ in os.walk(root):
         folder = Path(name)
         yield folder
-        skipped = {"checkpoints", "completed", "imputed", "tensorboard", "panels", *KINDS}
+        skipped = {"checkpoints", "imputed", "tensorboard", "panels", *KINDS}
         wanted = [inner for inner in sorted(below) if inner not in skipped and inner[0] != "." and ".old-" not in inner]
         below[:] = wanted if len(folder.relative_to(root).parts) < DEPTH else []
 
@@ -251,9 +251,9 @@ def read_json(path: Path) -> dict[str, Any]:
     return values
 
 
-def _find_run(told: Any, runs: list[Trained], near: Path) -> Trained | None:
+def _find_run(recorded: Any, runs: list[Trained], near: Path) -> Trained | None:
     """Search by path, which may be that of a checkpoint, then among the parents of `near`, then by name for moved folders."""
-    path = Path(str(told)) if told else None
+    path = Path(str(recorded)) if recorded else None
     places = [*([path.resolve(), *path.resolve().parents] if path else []), *near.resolve().parents]
     for place in places:
         if found := [run for run in runs if run.path == place]:
