@@ -33,6 +33,8 @@ ORDER = [*BOTTOM, *METHOD, *ABOVE]
 """A module or package may import from those before it."""
 NARROWER = {
     **{name: set() for name in BOTTOM},
+    "files": {"__version__"},
+    "plotting": {"files", "formatting"},
     "basis": {"random"},
     "network": {"random"},
     "objective": {"measurement", "denoiser", "divergence", "random"},

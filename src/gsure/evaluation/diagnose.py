@@ -13,18 +13,20 @@ import torch
 from gsure.data.chunks import device
 from gsure.data.measurements import Measurements, Signals, open_clean, open_measurements
 from gsure.denoiser import Denoiser
-from gsure.evaluation.checks import agreement, full_sampling, independence
+from gsure.evaluation.checks import agreement, full_sampling, independence, noise_level
 from gsure.evaluation.checks.check import Check, not_checked, times_to_check
 from gsure.evaluation.checks.correlation import MIN_SAMPLES
 from gsure.evaluation.checks.coverage import check_coverage, survey
-from gsure.evaluation.checks.figure import draw
 from gsure.evaluation.checks.independence import Batch, Read
 from gsure.evaluation.checks.noise_level import check_noise
 from gsure.files import replacing
+from gsure.plotting.checks import draw_check
 from gsure.progress import bar
 from gsure.training.run import CheckpointName, Config, Run, load_with_config
 
 FOLDER, RESULT = "diagnosis", "diagnosis.json"
+LIMITS = {"psnr": agreement.CLOSE, "cost": agreement.COST, "ratio": noise_level.NEAR}
+"""Thresholds of the verdicts that figures show."""
 MASKS = 4096
 """Masks of the file that the survey of coverage looks at, at most; from all over the file."""
 COMPLETED = " But it learned from signals that had been completed, so what it makes of holes matters little."
@@ -80,10 +82,16 @@ def diagnose(
 
 def _write(folder: Path, checks: list[Check], result: dict[str, Any]) -> dict[str, Any]:
     folder.mkdir(exist_ok=True)
-    result = result | {"checks": [replace(check, figure=draw(folder, check)).as_dict() for check in checks]}
+    drawn = [replace(check, figure=_draw(folder, check)).as_dict() for check in checks]
+    result = result | {"checks": drawn}
     with replacing(folder / RESULT) as temporary:
         temporary.write_text(json.dumps(result, indent=1, ensure_ascii=False))
     return result
+
+
+def _draw(folder: Path, check: Check) -> str | None:
+    path = folder / f"{check.name}.png"
+    return draw_check(path, check.name, check.title, check.verdict, check.numbers, LIMITS)
 
 
 def _spelled(**options: Any) -> list[str]:

@@ -21,6 +21,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from gsure.plotting.checks import ErrorClouds, draw_analytic
 from gsure.random import generators
 from gsure.schedule import Schedule
 
@@ -99,12 +100,10 @@ def analytic_example(folder: str | Path, n: int = 10_000, seed: int = 0) -> dict
 
     `statement` is the paper's: alike at low SNR for both laws; at high SNR apart for the Gaussian, alike for the deltas.
     """
-    from gsure.evaluation.checks.figure import draw_analytic
-
     schedule = Schedule.linear()
     cases: list[tuple[Law, Kind]] = [("gaussian", "ideal"), ("deltas", "ideal"), ("deltas", "learned")]
     rows: list[dict[str, Any]] = []
-    clouds: dict[tuple[str, str, int], tuple[Tensor, Tensor]] = {}
+    clouds: dict[tuple[Law, Kind], dict[int, tuple[Tensor, Tensor]]] = {case: {} for case in cases}
     for number, (law, kind) in enumerate(cases):
         for t in sorted({*TIMES, *CURVE}):
             (generator,) = generators(seed, STREAM, number, indices=[t])
@@ -113,7 +112,7 @@ def analytic_example(folder: str | Path, n: int = 10_000, seed: int = 0) -> dict
             row = {"law": law, "denoiser": kind, "t": t, "snr": float(schedule.sigma[t] ** -2)}
             rows.append(row | {"distance": value, "level": level, "apart": value > max(level, APART)})
             if t in TIMES:
-                clouds[law, kind, t] = errors
+                clouds[law, kind][t] = errors
     apart = {(row["law"], row["denoiser"], row["t"]): row["apart"] for row in rows}
     low, _, high = TIMES
     statement = {
@@ -125,7 +124,7 @@ def analytic_example(folder: str | Path, n: int = 10_000, seed: int = 0) -> dict
     beyond = {"apart at high SNR, two deltas, as learned": apart["deltas", "learned", high]}
     folder = Path(folder)
     folder.mkdir(parents=True, exist_ok=True)
-    draw_analytic(folder / "analytic.png", clouds, rows)
+    _draw(folder / "analytic.png", clouds, rows)
     return {
         "n": n,
         "seed": seed,
@@ -134,3 +133,18 @@ def analytic_example(folder: str | Path, n: int = 10_000, seed: int = 0) -> dict
         "beyond the paper": beyond,
         "rows": rows,
     }
+
+
+def _draw(
+    path: Path, clouds: dict[tuple[Law, Kind], dict[int, tuple[Tensor, Tensor]]], rows: list[dict[str, Any]]
+) -> None:
+    names: dict[tuple[Law, Kind], str] = {
+        ("gaussian", "ideal"): "Gaussian",
+        ("deltas", "ideal"): "two deltas,\nideal denoiser",
+        ("deltas", "learned"): "two deltas,\nminimiser of the loss",
+    }
+    drawn = [
+        ErrorClouds(name, clouds[case], [row for row in rows if (row["law"], row["denoiser"]) == case])
+        for case, name in names.items()
+    ]
+    draw_analytic(path, drawn)
