@@ -247,12 +247,12 @@ def test_each_recorded_command_is_shown_once_with_its_folder(made, tmp_path):
     for run in facts.runs:
         info = dataclasses.replace(run.config.data_info, made_by=run.config.data_info.made_by | {"request": data})
         runs.append(dataclasses.replace(run, config=dataclasses.replace(run.config, data_info=info)))
-    page = {"function": "report", "command": None, "folder": there, "arguments": {"path": "made"}}
+    page = {"function": "report.report", "command": None, "folder": there, "arguments": {"path": "made"}}
     steps, unrecorded = recorded_commands(dataclasses.replace(facts, runs=tuple(runs)), page)
     assert [step.command for step in steps].count("gsure corrupt digits d.h5") == 1
     assert steps[0].command == "gsure corrupt digits d.h5"
     assert steps[0].folder == ""
-    assert steps[-1] == ("this page", "gsure.report(path='made')", there)
+    assert steps[-1] == ("this page", "gsure.report.report(path='made')", there)
     kinds = [step.command.split()[1] for step in steps[:-1] if "train" not in step.command]
     assert kinds == ["corrupt", *["sample"] * 3, *["restore"] * 3, *["evaluate"] * 3, "diagnose"]
     assert all(name.startswith("model: ") for name in unrecorded)

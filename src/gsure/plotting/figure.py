@@ -34,10 +34,11 @@ def mark_limit(axes: Any, value: float, text: str) -> None:
 
 
 def use_log_scale(axes: Any) -> None:
-    """A logarithmic y axis with ticks at 1, 2 and 5, written as plain numbers."""
+    """A logarithmic y axis with plain numbers at 1, 2 and 5, or at 1 alone over many decades. Call it after drawing."""
     from matplotlib.ticker import LogLocator, NullLocator
 
     axes.set_yscale("log")
-    axes.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
+    low, high = axes.get_ylim()
+    axes.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5) if high < 300 * low else (1,)))
     axes.yaxis.set_major_formatter("{x:g}")
     axes.yaxis.set_minor_locator(NullLocator())

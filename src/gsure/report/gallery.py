@@ -227,7 +227,8 @@ class Gallery:
         columns = [self._columns(drawn, n) for drawn in group]
         rows = [row("measured", "input", columns[0]["measured"], f"{n} incomplete, noisy measurements.")]
         for drawn, name, column in zip(group, names, columns, strict=True):
-            words = f"restored: {drawn.summary.get('PSNR of mean', 'mean of the draws')}"
+            psnr = drawn.summary.get("PSNR of mean")
+            words = f"restored, PSNR {psnr}" if psnr else "restored: mean of the draws"
             rows.append(row(name, words, column["mean"], f"The {n} measurements, restored by the model {name}."))
         if "clean" in columns[0]:
             alt = f"The {n} clean images behind the measurements."

@@ -28,7 +28,7 @@ def report(path: str | Path, out: str | Path | None = None, force: bool = False)
 
     The page goes to `out`, or to report.html in the folder. It shows what there is and lists the commands that add the rest.
     """
-    request = record_request("report", {"path": path, "out": out, "force": force or None})
+    request = record_request("report.report", {"path": path, "out": out, "force": force or None})
     target = Path(path) / "report.html" if out is None else Path(out)
     if target.is_dir():
         raise ValueError(f"{target} is a folder. --out is the name of the page, such as {target / 'report.html'}.")

@@ -72,7 +72,8 @@ def headline(facts: Facts) -> Table | None:
     rows = []
     if base is not None and not _has_denoising(facts):
         first = base.rows[0]
-        rows.append(Row(f"Denoising: {first.title}", first.note, (Cell("–"), *first.cells)))  # it has no floor
+        note = f"{first.note}; lower is better"
+        rows.append(Row(f"Denoising: {first.title}", note, (Cell("–"), *first.cells)))  # it has no floor
     for group in groups:
         names = list(group[0].values["metrics"])
         if chosen := next((name for name in FIRST if name in names), next(iter(names), None)):
