@@ -238,3 +238,9 @@ def shard_files(path: Path) -> list[Path]:
     if not files:
         raise ValueError(f"The folder {path} has no shards (*.h5) in it.")
     return files
+
+
+def evenly_spread(n: int, total: int) -> np.ndarray:
+    """At most n of the positions 0..total-1, from all over the range."""
+    n = min(n, total)
+    return np.arange(n) * total // n
