@@ -116,8 +116,8 @@ def show(summary: dict[str, Any], as_json: bool) -> None:
 
 def in_words(value: Any) -> str:
     """
-    >>> in_words({"shape": [2, 8, 8], "kept": None, "range": [0.5, 1.0]}), in_words([])
-    ('shape 2 × 8 × 8, range [0.5, 1]', '–')
+    >>> in_words({"shape": [2, 8, 8], "kept": None, "range": [0.5, 1.0]}), in_words([]), in_words(["a", "b"])
+    ('shape 2 × 8 × 8, range [0.5, 1]', '–', 'a; b')
     """
     match value:
         case dict():
@@ -126,6 +126,8 @@ def in_words(value: Any) -> str:
             return number(None)
         case [float(), *_] | (float(), *_):
             return f"[{number(list(value))}]"
+        case [str(), *_] | (str(), *_):
+            return "; ".join(value)
         case list() | tuple():
             return " × ".join(map(str, value))
     return number(value)

@@ -113,9 +113,13 @@ def _import_options(parser: ArgumentParser) -> None:
     parser.add_argument("kind", type=Literal["fastmri", "cfl", "array"], help="format of the data")
     parser.add_argument("path", type=str, help="file or folder of measured spectra")
     parser.add_argument("out", type=str, help="measurement file to write")
-    sigma = "standard deviation of the noise after scaling; or estimate; or a .npy file or dataset with one value a sample"
+    sigma = (
+        "standard deviation of the noise after scaling; or estimate; or a .npy file or dataset with one value a sample"
+    )
     parser.add_argument("--sigma", type=float | str, required=True, help=sigma)
-    parser.add_argument("--mask", type=str, help=".npy file, .cfl file or dataset of the masks; without it, zeros count as not measured")
+    parser.add_argument(
+        "--mask", type=str, help=".npy, .cfl or dataset of the masks; without it, zeros were not measured"
+    )
     parser.add_argument("--basis", type=str, default="Fourier", help="basis in which the data was measured")
     parser.add_argument("--scale", type=float, default=1.0, help="divide by this (fastMRI knees: 7e-5)")
     parser.add_argument("--key", type=str, help="dataset of the HDF5 file")

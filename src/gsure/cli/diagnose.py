@@ -17,7 +17,9 @@ def _options(parser: ArgumentParser) -> None:
         "--reference-run", type=str, help="a run trained on clean signals (--train-on clean), to compare with"
     )
     parser.add_argument(
-        "--clean", type=str, help="the clean signals behind the run's data, for errors of entries that were not measured"
+        "--clean",
+        type=str,
+        help="the clean signals behind the run's data, for errors of entries that were not measured",
     )
     parser.add_argument("--n", type=int, default=512, help="maximum number of held-out measurements to check")
     parser.add_argument(

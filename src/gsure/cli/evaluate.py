@@ -117,7 +117,9 @@ def table(record: dict[str, Any]) -> str:
         ]
     if "t_bins" in record:
         names = [name for name in ("full", "estimate", "true") if name in metrics]
-        rows = [["t = {}..{}".format(*t_bin["t"]), *(number(t_bin[name]) for name in names)] for t_bin in record["t_bins"]]
+        rows = [
+            ["t = {}..{}".format(*t_bin["t"]), *(number(t_bin[name]) for name in names)] for t_bin in record["t_bins"]
+        ]
         lines += ["", *_aligned([["", *names], *rows])]
     return "\n".join(lines)
 

@@ -32,13 +32,9 @@ def _options(parser: ArgumentParser) -> None:
         "--data", type=str, help="folder of the dataset: Fashion-MNIST (small), CelebA or fastMRI (paper)"
     )
     parser.add_argument("--out", type=str, default="results", help="folder for the page and the results as JSON")
-    parser.add_argument(
-        "--work", type=str, default="work", help="folder for models and samples, which are reused"
-    )
+    parser.add_argument("--work", type=str, default="work", help="folder for models and samples, which are reused")
     parser.add_argument("--only", type=str, help="run only the cases whose name contains this, such as 'gsure p=0.4'")
-    parser.add_argument(
-        "--draw", action="store_true", help="compute nothing; write the page from existing results"
-    )
+    parser.add_argument("--draw", action="store_true", help="compute nothing; write the page from existing results")
 
 
 def _reproduce(options: Namespace) -> None:

@@ -18,7 +18,11 @@ def _options(parser: ArgumentParser) -> None:
     parser.add_argument("data", type=str, help="measurement file, or a folder of shards")
     parser.add_argument("--out", type=str, required=True, help="folder of the run")
     parser.add_argument("--preset", type=str, help=f"settings to start from: {', '.join(preset_names())}")
-    parser.add_argument("--clean", type=str, help="clean signals: the data of --train-on clean; otherwise only used to log the true error")
+    parser.add_argument(
+        "--clean",
+        type=str,
+        help="clean signals, for --train-on clean or to log the true error",
+    )
     parser.add_argument("--resume", action="store_true", help="resume from the latest checkpoint in --out")
     parser.add_argument(
         "--force", action="store_true", help="move an existing run in --out aside; or resume with changed settings"
