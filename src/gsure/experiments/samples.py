@@ -140,31 +140,31 @@ def _groups(found: Found) -> Iterator[tuple[str, float]]:
 
 def _table(plan: Plan, found: Found) -> list[str]:
     calls = plan.chosen["calls"]
-    judged = 50 if 50 in calls else calls[-1]
+    shown = 50 if 50 in calls else calls[-1]
     head = [
         "trained",
         "p",
         "seeds",
         *(f"{c} steps" for c in calls),
-        f"÷ oracle at {judged}",
+        f"÷ oracle at {shown}",
         "gap closed",
         "paper: ÷ oracle",
     ]
     lines = [f"| {' | '.join([*head, 'paper: gap closed'])} |", "|---" * (len(head) + 1) + "|"]
-    oracle = [statistics.mean(v) for (b, p) in _groups(found) if b == "oracle" and (v := _values(found, b, p, judged))]
+    oracle = [statistics.mean(v) for (b, p) in _groups(found) if b == "oracle" and (v := _values(found, b, p, shown))]
     for block, p in _groups(found):
         values = {c: _values(found, block, p, c) for c in calls}
-        naive = _values(found, "naive", p, judged)
+        naive = _values(found, "naive", p, shown)
         ratio, closed = "", ""
         if oracle and block != "oracle":
-            mean = statistics.mean(values[judged])
+            mean = statistics.mean(values[shown])
             ratio = f"**{mean / oracle[0]:.2f}**"
             if naive and block != "naive":
                 closed = f"{(statistics.mean(naive) - mean) / (statistics.mean(naive) - oracle[0]):.3f}"
         cells = [
             block,
             "0" if block == "oracle" else f"{p:g}",
-            str(len(values[judged])),
+            str(len(values[shown])),
             *(with_error(statistics.mean(v), statistics.stdev(v) if len(v) > 1 else None) for v in values.values()),
         ]
         lines.append(f"| {' | '.join([*cells, ratio, closed, *_of_paper(plan, block, p)])} |")
