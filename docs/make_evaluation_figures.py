@@ -1,4 +1,4 @@
-"""Figure and table of docs/evaluation.md, from what the commands of that page wrote.
+"""Figure and table of docs/evaluation.md, from the output of the commands of that page.
 
     python docs/make_evaluation_figures.py FOLDER
 
@@ -62,7 +62,7 @@ def draw(folder: Path) -> None:
         t_bins = read(folder / "runs" / name / "denoising.json")["t_bins"]
         middle, error = [sum(t_bin["t"]) / 2 for t_bin in t_bins], [t_bin["full"] for t_bin in t_bins]
         right.plot(middle, error, ".-", color=COLOURS[name], label=words, markersize=4)
-    right.set(xlabel="t", ylabel="denoising error on whole digits", yscale="log")
+    right.set(xlabel="t", ylabel="denoising error on fully sampled digits", yscale="log")
     right.yaxis.set_major_locator(FixedLocator([0.01, 0.02, 0.05, 0.1, 0.2, 0.4]))
     right.yaxis.set_major_formatter("{x:g}")
     right.yaxis.set_minor_locator(NullLocator())

@@ -1,4 +1,4 @@
-"""Table of docs/restoration.md: are the error bars as long as they should be? On held-out digits, for both methods.
+"""Table of docs/restoration.md: are the error bars calibrated? On held-out digits, for both methods.
 
     python docs/make_uncertainty_table.py RUN DATA CLEAN
 
@@ -15,6 +15,7 @@ import torch
 
 import gsure
 from gsure.measurement import Measurement
+from gsure.random import Stream
 
 N, DRAWS, STEPS = 90, 8, 50
 
@@ -25,7 +26,7 @@ def main() -> None:
     _, held_out = data.split(0.1, seed=0)  # as the preset did
     measurement, x = held_out[:N], gsure.Signals(clean)[held_out.indices[:N]]
     many = Measurement.cat([measurement] * DRAWS)
-    generator = [g for draw in range(DRAWS) for g in gsure.generators(0, draw, indices=np.arange(N))]
+    generator = [g for draw in range(DRAWS) for g in gsure.generators(0, Stream.RESTORE, draw, indices=np.arange(N))]
     rows = [
         "| method | MSE of one draw | MSE of the mean of 8 | within 2 std, missing | within 2 std, measured | time |",
         "|---|---|---|---|---|---|",

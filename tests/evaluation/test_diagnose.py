@@ -26,11 +26,12 @@ from gsure.evaluation.checks import (
 )
 from gsure.evaluation.checks.correlation import MIN_SAMPLES, Rows, Windows, linear_cca, pair_correlations, part, shuffle
 from gsure.evaluation.checks.coverage import survey
-from gsure.evaluation.checks.figure import density
+from gsure.evaluation.checks.held_out import HeldOut
 from gsure.evaluation.checks.independence import denoising_error
 from gsure.evaluation.checks.noise_level import noise_ratio
 from gsure.evaluation.checks.windows import place_windows
 from gsure.experiments import analytic
+from gsure.plotting.checks import density
 
 SCHEDULE = Schedule.linear()
 
@@ -157,7 +158,7 @@ def test_the_gradient_of_deep_cca_is_finite_where_canonical_correlations_coincid
 
 
 def test_the_example_of_the_paper_as_a_measured_distance(tmp_path):
-    """Alike at low SNR for both laws; at high SNR apart for the Gaussian and alike for the deltas."""
+    """Alike at low SNR for both; at high SNR apart for the Gaussian and alike for the deltas."""
     found = analytic.analytic_example(tmp_path, n=4000)
     assert all(found["statement"].values()), found["statement"]
     assert all(found["beyond the paper"].values())
@@ -168,25 +169,25 @@ def test_the_example_of_the_paper_as_a_measured_distance(tmp_path):
     json.dumps(found, allow_nan=False)
 
 
-@pytest.mark.parametrize("law", ["gaussian", "deltas"])
-def test_what_the_loss_learns_is_the_conditional_mean_of_kept_entries(law, generator):
+@pytest.mark.parametrize("signals", ["gaussian", "deltas"])
+def test_what_the_loss_learns_is_the_conditional_mean_of_kept_entries(signals, generator):
     """The error of a kept entry is uncorrelated with any function of x̄_t; that of the ideal one is not, for the deltas."""
     alpha_bar_t, n = 0.4, 100_000
     z = {}
     for kind in ("learned", "ideal"):
-        error, xbar_t = analytic_errors(law, kind, alpha_bar_t, n, generator.manual_seed(0))
+        error, xbar_t = analytic_errors(signals, kind, alpha_bar_t, n, generator.manual_seed(0))
         z[kind] = float(z_score(error * torch.tanh(xbar_t)))
     assert abs(z["learned"]) < 5
-    assert law == "gaussian" or abs(z["ideal"]) > 20
+    assert signals == "gaussian" or abs(z["ideal"]) > 20
 
 
-def analytic_errors(law, kind, alpha_bar_t, n, generator):
+def analytic_errors(signals, kind, alpha_bar_t, n, generator):
     """Of the first entry, which is kept, and x̄_t there."""
     sign = 2.0 * torch.randint(2, (n, 1), generator=generator).double() - 1
-    xbar = torch.randn(n, 2, generator=generator).double() if law == "gaussian" else sign.expand(-1, 2)
+    xbar = torch.randn(n, 2, generator=generator).double() if signals == "gaussian" else sign.expand(-1, 2)
     noise = (1 - alpha_bar_t) ** 0.5 * torch.randn(n, 2, generator=generator).double()
     xbar_t = alpha_bar_t**0.5 * torch.tensor([1.0, 0.0]) * xbar + noise
-    return (analytic.denoise(law, kind, xbar_t, alpha_bar_t) - xbar)[:, 0], xbar_t[:, 0]
+    return (analytic.denoise(signals, kind, xbar_t, alpha_bar_t) - xbar)[:, 0], xbar_t[:, 0]
 
 
 def test_the_energy_coefficient_is_its_definition_and_knows_equal_from_different(generator):
@@ -210,8 +211,8 @@ def test_the_density_is_one(generator):
 # Independence of error and mask
 
 
-def make_reader(xbar, mask, std=0.02, clean=True, generator=None):
-    noise = std * torch.randn(xbar.shape, generator=generator or torch.Generator().manual_seed(9)).to(xbar)
+def make_data(xbar, mask, std=0.02, clean=True, coverage=None) -> HeldOut:
+    noise = std * torch.randn(xbar.shape, generator=torch.Generator().manual_seed(9)).to(xbar)
     measurement = Measurement(mask * (xbar + noise), mask, std)
 
     def read():
@@ -219,7 +220,7 @@ def make_reader(xbar, mask, std=0.02, clean=True, generator=None):
             some = slice(first, first + 100)
             yield measurement[some], xbar[some] if clean else None, range(*some.indices(len(xbar)))
 
-    return read
+    return HeldOut(read, COVERAGE if coverage is None else coverage, torch.arange(len(xbar)))
 
 
 def make_denoiser(function) -> Denoiser:
@@ -239,7 +240,7 @@ COVERAGE = torch.full((1, 1, 8, 8), 0.6)
 
 def test_the_exact_denoiser_of_white_signals_depends_on_the_mask_only_early(generator):
     xbar, mask = draw_gaussian(200, generator)
-    check = check_independence(GAUSSIAN, make_reader(xbar, mask), [50, 500, 1000], COVERAGE, torch.arange(200))
+    check = check_independence(GAUSSIAN, make_data(xbar, mask), [50, 500, 1000])
     assert check.verdict == "doubtful for t < 500"
     assert "4×4 windows" in check.words
     for row in check.numbers["times"]:
@@ -255,9 +256,7 @@ def test_independence_holds_where_the_signal_can_be_told_from_any_part_of_it(gen
     ideal = make_denoiser(
         lambda x_t, a: torch.tanh(a.sqrt() * x_t.sum((1, 2, 3), keepdim=True) / (1 - a)).expand_as(x_t)
     )
-    check = check_independence(
-        ideal, make_reader(sign.expand(-1, 1, 8, 8), mask), [100, 1000], COVERAGE, torch.arange(120)
-    )
+    check = check_independence(ideal, make_data(sign.expand(-1, 1, 8, 8), mask), [100, 1000])
     assert check.verdict == "holds"
 
 
@@ -277,9 +276,8 @@ def test_masks_that_depend_on_the_signal_break_it_and_kept_entries_show_it(gener
     verdicts = {}
     for name, mask in (("signal", masks_by_signal(xbar, generator)), ("chance", draw_gaussian(140, generator)[1])):
         for clean in (True, False):
-            read = make_reader(xbar, mask, clean=clean)
-            check = check_independence(denoiser, read, [1000], COVERAGE, torch.arange(140))
-            verdicts[name, clean] = check.verdict
+            data = make_data(xbar, mask, clean=clean)
+            verdicts[name, clean] = check_independence(denoiser, data, [1000]).verdict
     assert verdicts == {
         ("signal", True): "broken",
         ("signal", False): "broken",
@@ -290,9 +288,10 @@ def test_masks_that_depend_on_the_signal_break_it_and_kept_entries_show_it(gener
 
 def test_the_error_on_kept_entries_is_the_true_one_and_independent_noise(generator):
     xbar, mask = draw_gaussian(4000, generator)
-    for measurement, truth, _ in make_reader(xbar, mask, std=0.3)():
+    for measurement, truth, _ in make_data(xbar, mask, std=0.3).read():
         t, alpha_bar = torch.full((len(truth),), 200), float(SCHEDULE.alpha_bar[200])
-        errors = [denoising_error(GAUSSIAN, measurement, t, x, generator.manual_seed(7)) for x in (truth, None)]
+        eps = torch.randn(truth.shape, generator=generator, dtype=truth.dtype)
+        errors = [denoising_error(GAUSSIAN, measurement, t, x, eps) for x in (truth, None)]
         noise = (errors[1] - errors[0])[measurement.mask == 1]
         variance = 0.3**2 / (1 - alpha_bar * 0.3**2 / (1 - alpha_bar))
         assert abs(float(z_score(noise))) < 5
@@ -315,7 +314,7 @@ def test_windows_fit_the_signal_and_the_mask():
     assert place_windows(torch.ones(50, 1, 8, 8), (1, 8, 8)).corners == ()  # none in which the mask changes
 
 
-# Agreement with an oracle, coverage, noise
+# Agreement with a clean-trained reference, coverage, noise
 
 
 def test_agreement_tells_the_distance_and_what_it_costs(generator):
@@ -323,56 +322,59 @@ def test_agreement_tells_the_distance_and_what_it_costs(generator):
     far = make_denoiser(lambda x_t, alpha_bar_t: alpha_bar_t.sqrt() * x_t + 0.5)
     near = make_denoiser(lambda x_t, alpha_bar_t: alpha_bar_t.sqrt() * x_t + 0.001)
     times = [100, 500, 1000]
-    check = check_agreement(far, GAUSSIAN, make_reader(xbar, mask), times, is_complex=False)
+    check = check_agreement(far, GAUSSIAN, make_data(xbar, mask), times, is_complex=False)
     assert check.verdict == "broken"
     for row in check.numbers["times"]:
         error = 1 - float(SCHEDULE.alpha_bar[row["t"]])  # the oracle's, in closed form
         assert row["psnr"] == pytest.approx(20 * math.log10(2 / 0.5), abs=1e-6)
         assert row["cost"] == pytest.approx(0.25 / error, rel=0.05)
         assert row["error_ratio"] == pytest.approx(1 + 0.25 / error, rel=0.05)
-    assert check_agreement(near, GAUSSIAN, make_reader(xbar, mask), times, is_complex=False).verdict == "holds"
+    assert check_agreement(near, GAUSSIAN, make_data(xbar, mask), times, is_complex=False).verdict == "holds"
 
 
-def test_full_sampling_tells_who_uses_the_whole_signal_and_who_is_confused_by_it(generator):
-    """Of white signals other entries tell nothing, of two deltas they tell all; and one denoiser errs where no hole is."""
+def test_full_sampling_finds_who_uses_the_fully_sampled_signal_and_who_is_confused_by_it(generator):
+    """Of white signals other entries tell nothing, of two deltas they tell all; one denoiser errs if nothing is missing."""
     xbar, mask = draw_gaussian(300, generator)
     times = [100, 1000]
-    one_each = torch.arange(300)
-    rows = check_full_sampling(GAUSSIAN, make_reader(xbar, mask), times, COVERAGE, one_each).numbers["times"]
+    rows = check_full_sampling(GAUSSIAN, make_data(xbar, mask), times).numbers["times"]
     assert [row["ratio"] for row in rows] == [1.0, 1.0]
 
     sign = 2.0 * torch.randint(2, (300, 1, 1, 1), generator=generator).double() - 1
     ideal = make_denoiser(
         lambda x_t, a: torch.tanh(a.sqrt() * x_t.sum((1, 2, 3), keepdim=True) / (1 - a)).expand_as(x_t)
     )
-    late = check_full_sampling(ideal, make_reader(sign.expand(-1, 1, 8, 8), mask), [800], COVERAGE, one_each)
+    late = check_full_sampling(ideal, make_data(sign.expand(-1, 1, 8, 8), mask), [800])
     assert late.verdict == "holds"
     assert late.numbers["times"][0]["ratio"] + 5 * late.numbers["times"][0]["se"] < 1
 
-    def knows_holes(x_t, alpha_bar_t):
+    def knows_missing(x_t, alpha_bar_t):
         energy = (x_t**2).mean((1, 2, 3), keepdim=True) - (1 - alpha_bar_t)
         return alpha_bar_t.sqrt() * x_t + 0.5 * (energy > 0.8 * alpha_bar_t)
 
-    confused = check_full_sampling(make_denoiser(knows_holes), make_reader(xbar, mask), times, COVERAGE, one_each)
+    confused = check_full_sampling(make_denoiser(knows_missing), make_data(xbar, mask), times)
     assert confused.verdict == "doubtful for t < 1000"
-    assert "the network is confused" in confused.words
+    assert "confuse the network" in confused.words
 
     never = COVERAGE.clone()
     never[..., 0, 0] = 0
-    rows = check_full_sampling(GAUSSIAN, make_reader(xbar, mask * (never > 0)), times, never, one_each).numbers["times"]
+    data = make_data(xbar, mask * (never > 0), coverage=never)
+    rows = check_full_sampling(GAUSSIAN, data, times).numbers["times"]
     assert [row["ratio"] for row in rows] == [1.0, 1.0]
-    nothing_missing = check_full_sampling(GAUSSIAN, make_reader(xbar, mask * 0 + 1), times, COVERAGE * 0 + 1, one_each)
-    assert nothing_missing.verdict == "not checked: no measurement has holes"
+    everything = make_data(xbar, mask * 0 + 1, coverage=COVERAGE * 0 + 1)
+    nothing_missing = check_full_sampling(GAUSSIAN, everything, times)
+    assert nothing_missing.verdict == "not checked: no measurement has missing entries"
+    with pytest.raises(ValueError, match="needs clean signals"):
+        check_full_sampling(GAUSSIAN, make_data(xbar, mask, clean=False), times)
 
 
 def test_full_sampling_cannot_see_all_of_mask_blindness():
-    """Its limit, as its page says: the exact mask-blind denoiser of correlated Gaussians is better on whole signals too."""
+    """Its limit: the exact mask-blind denoiser of correlated Gaussians is better on fully sampled signals too."""
     generator = torch.Generator().manual_seed(3)
     factor = torch.linalg.cholesky(torch.tensor([[1, 0.9], [0.9, 1]], dtype=torch.float64))
     xbar = torch.randn(4000, 2, generator=generator, dtype=torch.float64) @ factor.mT
     mask = (torch.rand(4000, 2, generator=generator) < 0.4).double()
-    read, keep = make_reader(xbar, mask), torch.full((1, 2), 0.4)
-    check = check_full_sampling(mask_blind_denoiser(0.9, 0.4), read, [50, 200, 600], keep, torch.arange(4000))
+    data = make_data(xbar, mask, coverage=torch.full((1, 2), 0.4))
+    check = check_full_sampling(mask_blind_denoiser(0.9, 0.4), data, [50, 200, 600])
     assert check.verdict == "holds"
     assert check.numbers["times"][1]["ratio"] + 5 * check.numbers["times"][1]["se"] < 1
 
@@ -398,7 +400,7 @@ def test_coverage_is_counted_and_each_fault_is_named(generator):
     rare = good * (torch.rand(600, 1, 4, 8, generator=generator) < torch.tensor([0.05] + [1.0] * 7)).float()
     ranks = torch.rand(600, 1, 1, 1, generator=generator)
     faults = {
-        "never measured: nothing": (good * never, "broken"),
+        "never measured, so": (good * never, "broken"),
         "never measured together": (apart, "doubtful"),
         "less than 5 %": (rare, "doubtful"),
         "times as often": (rare, "doubtful"),
@@ -412,21 +414,21 @@ def test_coverage_is_counted_and_each_fault_is_named(generator):
     assert "coverage that the file states" in covered(good, torch.full((1, 1, 1, 1), 0.7)).words
 
 
-def test_the_noise_ratio_is_rho_and_loud_data_is_doubtful():
+def test_the_noise_ratio_is_rho_and_high_noise_is_doubtful():
     std, t = 0.1, 30
     schedule = Schedule.for_noise(std)
     alpha_bar = float(schedule.alpha_bar[t])
     assert float(noise_ratio(schedule, std)[t - 1]) == pytest.approx(alpha_bar * std**2 / (1 - alpha_bar))
-    quiet = check_noise(Schedule.for_noise(0.01), torch.full((5,), 0.01), 1.0, [1, 1000])
-    assert quiet.verdict == "holds"
-    assert quiet.numbers["near_one"] == 1
-    loud = check_noise(Schedule.for_noise(0.5), torch.full((5,), 0.5), 1.0, [1, 1000])
-    assert loud.verdict == "doubtful"
-    assert "which the paper warns of" in loud.words
+    low = check_noise(Schedule.for_noise(0.01), torch.full((5,), 0.01), 1.0, [1, 1000])
+    assert low.verdict == "holds"
+    assert low.numbers["near_one"] == 1
+    high = check_noise(Schedule.for_noise(0.5), torch.full((5,), 0.5), 1.0, [1, 1000])
+    assert high.verdict == "doubtful"
+    assert "which the paper warns of" in high.words
     slow = check_noise(Schedule.linear(0.25, 0.25, T=2), torch.full((5,), 0.5), 10.0, [1])
     assert slow.verdict == "holds"  # one step is enough
     uneven = check_noise(Schedule.for_noise(0.1), torch.tensor([0.01, 0.01, 0.1]), 1.0, [1, 1000])
-    assert "10.0 times as loud" in uneven.words
+    assert "10.0 times the median" in uneven.words
 
 
 # The command
@@ -434,7 +436,7 @@ def test_the_noise_ratio_is_rho_and_loud_data_is_doubtful():
 
 @pytest.fixture(scope="module")
 def files(tmp_path_factory):
-    """A good run and its oracle; and one whose masks follow the signal and never measure a corner."""
+    """A good run and a clean-trained reference; and one whose masks follow the signal and never measure a corner."""
     folder = tmp_path_factory.mktemp("diagnosis")
     patches = gsure.corruption.Patches(p=0.4, size=2)
     gsure.corrupt(open_source("digits"), folder / "d.h5", patches, 0.05, clean=folder / "c.h5", limit=1000)
@@ -462,7 +464,14 @@ def few_times(monkeypatch):
 
 
 def test_a_good_run_is_told_in_words_and_figures(files, few_times, capsys):
-    arguments = ["diagnose", str(files / "run"), "--oracle", str(files / "oracle"), "--clean", str(files / "c.h5")]
+    arguments = [
+        "diagnose",
+        str(files / "run"),
+        "--reference-run",
+        str(files / "oracle"),
+        "--clean",
+        str(files / "c.h5"),
+    ]
     assert main([*arguments, "--n", "100"]) == 0
     told = capsys.readouterr().out
     folder = files / "run" / "diagnosis"
@@ -477,9 +486,9 @@ def test_a_good_run_is_told_in_words_and_figures(files, few_times, capsys):
         assert check["words"].endswith(".")
         assert (folder / check["figure"]).stat().st_size > 5_000
     assert result["run"] == str((files / "run").resolve())
-    assert result["command"].startswith("gsure diagnose ")
+    assert result["request"]["command"] == ["gsure", *arguments, "--n", "100"]
     assert main(arguments) == 2
-    assert "has a diagnosis already: add --force" in capsys.readouterr().err
+    assert "already has a diagnosis: add --force" in capsys.readouterr().err
 
 
 def test_a_run_whose_assumptions_are_broken_is_told_so_without_clean_signals(files, few_times, capsys):
@@ -490,17 +499,17 @@ def test_a_run_whose_assumptions_are_broken_is_told_so_without_clean_signals(fil
     assert checks["independence"]["verdict"] == "broken"
     assert "the masks themselves depend on the signals" in checks["independence"]["words"]
     assert checks["full_sampling"]["verdict"] == "not checked: needs --clean"
-    assert checks["agreement"]["verdict"] == "not checked: needs --oracle and --clean"
+    assert checks["agreement"]["verdict"] == "not checked: needs --reference-run and --clean"
     assert checks["agreement"]["figure"] is None
 
 
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        (["oracle"], "is an oracle: it learned from clean signals"),
+        (["oracle"], "was trained on clean signals, so it makes no assumptions on masks"),
         (["d.h5"], "is not a run of gsure train"),
-        (["run", "--oracle", "oracle"], "give the clean ones by --clean"),
-        (["run", "--oracle", "run", "--clean", "c.h5"], "is no oracle: it was trained with --train-on measurements"),
+        (["run", "--reference-run", "oracle"], "needs clean signals: give them by --clean"),
+        (["run", "--reference-run", "run", "--clean", "c.h5"], "was trained with --train-on measurements"),
         (["bad", "--clean", "c.h5"], "not of one run of gsure corrupt"),
         (["run", "--n", "5"], "n must be at least 40"),
         (["run", "--checkpoint", "7"], "has no checkpoint of step 7"),

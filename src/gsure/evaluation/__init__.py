@@ -1,6 +1,6 @@
-"""How good is it: samples against real signals or measurements, restorations against the truth, denoising at each t.
+"""Quality of samples, restorations and denoisers (`evaluate_*`), and whether the method's assumptions hold (`diagnose`).
 
-Each function writes what it found as JSON (docs/evaluation.md) and returns it.
+Each function writes its results as JSON (docs/evaluation.md) and returns them.
 """
 
 from gsure.evaluation.denoising import evaluate_denoising

@@ -1,7 +1,7 @@
-"""Denoising: how far is the network's estimate from the truth, at each noise level, on data that it did not learn from?
+"""Denoising: the error of the network at each noise level, on data that it was not trained on.
 
-Three numbers for each band of t, all mean squared errors. `estimate` is of the measurements and needs no clean signal;
-`true` is the same error, told by the clean signals; `full` is that on fully sampled signals, for which the network is meant.
+For each bin of t there are three mean squared errors. `estimate` is estimated from measurements and needs no clean signals;
+`true` is the same error, computed with clean signals; `full` is the error on fully sampled signals, as in generation.
 """
 
 import dataclasses
@@ -10,13 +10,15 @@ from typing import Any
 
 from gsure.data.measurements import Measurements, Signals, open_clean, open_measurements
 from gsure.denoiser import Denoiser
-from gsure.evaluation.record import command_of, is_own, record_path, shares_source, write_record
+from gsure.evaluation.record import is_own, record_path, shares_source, write_record
 from gsure.evaluation.reference import Reference
+from gsure.files import record_request
 from gsure.progress import bar
 from gsure.training.examples import Examples
-from gsure.training.processes import accelerated
-from gsure.training.run import CheckpointName, Config, load_with_config
+from gsure.training.model import CheckpointName, load_with_config
+from gsure.training.run import Config
 from gsure.training.settings import Settings
+from gsure.training.state import accelerated
 from gsure.training.validation import validate
 
 
@@ -33,22 +35,22 @@ def evaluate_denoising(
     out: str | Path | None = None,
     progress: bool = False,
 ) -> dict[str, Any]:
-    """The denoising error of a run for t_bins of t, on what it held out; or on `measurements` that are given.
+    """Compute the denoising error of a run in bins of t, on its held-out data or on other `measurements`.
 
-    `clean` are the clean signals behind the measurements; by default those that the run was trained with, if any. Without
-    them only the estimate is told. Noise depends on the seed alone, so runs of the same data are compared on the same noise.
+    `clean` are the clean signals behind the measurements, by default those that the run was trained with, if any. Without
+    them only the estimate is computed. The noise depends on the seed alone, so runs of the same data see the same noise.
     """
-    given, warnings = locals().copy(), list[str]()
+    request, warnings = record_request("evaluate_denoising", locals()), list[str]()
     if min(n, t_bins, batch) < 1:
         raise ValueError(f"n, t_bins and batch must be at least 1, but are {n}, {t_bins} and {batch}.")
     denoiser, config, step, _ = load_with_config(run, checkpoint)
     path = record_path((Path(run) if Path(run).is_dir() else Path(run).parent) / "denoising.json", out)
     data = _open_data(config, denoiser, measurements, t_bins)
     chosen = _held_out(data, config, warnings)
-    if config.completed(step):
+    if config.learned_from_imputed(step):
         warnings.append(
-            "The network learned from signals that had been completed, and here sees measurements with holes; "
-            "the error on full signals, if there are clean ones, tells more."
+            "The network was trained on imputed signals, but here it sees measurements with missing entries. The error on "
+            "fully sampled signals, which needs clean ones, says more."
         )
     known = _open_clean(data, config, clean)
     n = min(n, len(chosen))
@@ -68,13 +70,13 @@ def evaluate_denoising(
         "metrics": {name: _metric(found[name]) for name in ("full", "estimate", "true") if name in found},
         "t_bins": found["t_bins"],
         "warnings": warnings,
-        "command": command_of(evaluate_denoising, given),
+        "request": request,
     }
     return write_record(path, record) if is_main else record | {"written": str(path)}
 
 
 def _plain(settings: Settings, t_bins: int, n: int, seed: int) -> Settings:
-    """What was measured as what it is, and every t alike, whatever the run made of it: so runs can be compared."""
+    """The same task for all runs, whatever each trained on, so that you can compare them."""
     return dataclasses.replace(
         settings,
         train_on="measurements",
@@ -103,10 +105,10 @@ def _describe(data: Measurements, chosen: Measurements, known: Signals | None, n
 
 
 def _open_data(config: Config, denoiser: Denoiser, measurements: str | Path | None, t_bins: int) -> Measurements:
-    """The measurements that are given, or those of the run; refused if the model cannot denoise them."""
+    """The given measurements, or those of the run. Refuses measurements that the model cannot denoise."""
     path = Path(config.data if measurements is None else measurements)
     if not path.exists():
-        raise ValueError(f"The measurements {path} are not there: give a measurement file by --measurements.")
+        raise ValueError(f"There are no measurements {path}: give a measurement file by --measurements.")
     data = open_measurements(path, denoiser.basis)
     for what, mine, theirs in (
         ("shape", config.data_info.shape, tuple(data.shape)),
@@ -116,13 +118,13 @@ def _open_data(config: Config, denoiser: Denoiser, measurements: str | Path | No
         if mine != theirs:
             raise ValueError(f"The model was trained on measurements of {what} {mine}, but {path} has {theirs}.")
     if t_bins > denoiser.schedule.T:
-        raise ValueError(f"The schedule has {denoiser.schedule.T} times, fewer than --t-bins {t_bins}.")
+        raise ValueError(f"The schedule has {denoiser.schedule.T} timesteps, fewer than --t-bins {t_bins}.")
     denoiser.schedule.check(data.max_std)
     return data
 
 
 def _open_clean(data: Measurements, config: Config, clean: str | Path | None) -> Signals | None:
-    """The clean signals that are given, or those of the run, if it had any and they are still there."""
+    """The given clean signals, or those of the run, if they exist."""
     if clean is not None:
         return open_clean(clean, data)
     own = config.clean is not None and Path(config.clean).exists() and is_own(data.path, data.header, len(data), config)
@@ -130,16 +132,14 @@ def _open_clean(data: Measurements, config: Config, clean: str | Path | None) ->
 
 
 def _held_out(data: Measurements, config: Config, warnings: list[str]) -> Measurements:
-    """Of the run's own data, what it did not train on; of other data, all."""
+    """The part of the run's own data that it did not train on, or all of other data."""
     if not is_own(data.path, data.header, len(data), config):
         if shares_source(data.header, config):
             warnings.append(
-                f"{data.path} was made from the same source as the data of the run, which may have seen these signals."
+                f"{data.path} has the same source as the data of the run, so the model may have seen these signals."
             )
         return data
     if config.settings.held_out == 0:
-        warnings.append(
-            f"The run held nothing out: it was trained on all of {data.path}, and this is its error on that."
-        )
+        warnings.append(f"The run held nothing out: this is its error on {data.path}, on which it was trained.")
         return data
     return data.split(config.settings.held_out, config.settings.seed)[1]

@@ -1,4 +1,4 @@
-"""Real signals to compare with: their two halves, their features (kept for the next time), and their pixels."""
+"""Real signals to compare with: their two halves, their features (which are cached), and their pixels."""
 
 import contextlib
 import hashlib
@@ -14,26 +14,25 @@ import torch
 from torch import Tensor
 from torch.nn.functional import adaptive_avg_pool2d
 
-from gsure.data.fingerprint import fingerprint
-from gsure.data.measurements import Measurements, Signals
+from gsure.data.measurements import Measurements, Signals, fingerprint
 from gsure.files import replacing
 from gsure.metrics.features import Features
 from gsure.progress import bar
 from gsure.random import normal
 
-CHUNK = 256
+MAX_SIGNALS = 256
 """Signals in memory at a time."""
-SIDE = 32
-"""Larger pictures are shrunk to this side before pixels are compared: their correlations would not fit into memory."""
+MAX_SIDE = 32
+"""Larger images are downsampled to this side before pixels are compared: their correlations would not fit into memory."""
 Read = Callable[[np.ndarray], Tensor]
 """From positions to signals."""
 See = Callable[[Tensor, np.ndarray, list[torch.Generator]], Tensor]
-"""From signals to what the reference would show of them, if they were those at the positions."""
+"""From signals to their measurements, as if they were the reference signals at these positions."""
 
 
 @dataclass(frozen=True)
 class Reference:
-    """Real signals, or what was measured of them, as pictures that samples can be compared with."""
+    """Real signals, or their measurements in signal space, to compare samples with."""
 
     path: Path
     header: dict[str, Any]
@@ -49,7 +48,7 @@ class Reference:
 
     @staticmethod
     def measured(data: Measurements) -> "Reference":
-        """Signals are seen through the masks and the noise of the file: the same corruption, simulated by gsure or not."""
+        """Measures signals with the masks and the noise of the file, whether gsure simulated them or not."""
 
         def see(x: Tensor, where: np.ndarray, generator: list[torch.Generator]) -> Tensor:
             like = data[where]
@@ -82,23 +81,25 @@ class Reference:
         order = torch.randperm(int(of.max()) + 1, generator=generator).numpy()
         sizes = np.bincount(of)[order]
         first = np.isin(of, order[sizes.cumsum() - sizes / 2 <= len(self) / 2])
-        mixed = torch.randperm(len(self), generator=generator).numpy()  # else the first N would be of few volumes
+        mixed = torch.randperm(
+            len(self), generator=generator
+        ).numpy()  # otherwise the first N would come from few volumes
         return mixed[first[mixed]], mixed[~first[mixed]]
 
 
 def features_of_reference(features: Features, reference: Reference, progress: bool) -> Tensor:
-    """Those of a network are kept, by what it and the reference are; those fitted to the reference cost little."""
+    """Features of a network are cached by network and reference; those fitted to the reference are cheap."""
     if "fitted_on" in features.about:
         return features_of(features, reference.read, len(reference), "the reference", progress)
     key = hashlib.sha256(f"{reference.fingerprint} {features.fingerprint}".encode()).hexdigest()
     path = cache_folder() / f"features-{key[:32]}.npz"
-    with contextlib.suppress(OSError, KeyError, ValueError, zipfile.BadZipFile):  # if damaged, it is made again
+    with contextlib.suppress(OSError, KeyError, ValueError, zipfile.BadZipFile):  # a damaged file is written again
         with np.load(path, allow_pickle=False) as stored:
             found = torch.from_numpy(stored["features"])
         if found.shape == (len(reference), features.num_features):
             return found
     found = features_of(features, reference.read, len(reference), "the reference", progress)
-    with contextlib.suppress(OSError):  # a convenience, not worth failing for
+    with contextlib.suppress(OSError):  # caching is optional
         path.parent.mkdir(parents=True, exist_ok=True)
         with replacing(path) as temporary, temporary.open("wb") as stream:
             np.savez(stream, features=found.numpy())
@@ -115,18 +116,18 @@ def features_of(features: Features, read: Read, n: int, what: str, progress: boo
 
 
 def pixels_of(read: Read, n: int) -> Tensor:
-    """All entries of small pictures, means over squares of large ones; a row each."""
+    """A row for each signal: all its entries, or those of a large image after downsampling."""
     parts = []
     for where in chunks(n):
         x = read(where)
-        if x.ndim == 4 and max(x.shape[2:]) > SIDE:
-            x = adaptive_avg_pool2d(x, (min(SIDE, x.shape[2]), min(SIDE, x.shape[3])))
+        if x.ndim == 4 and max(x.shape[2:]) > MAX_SIDE:
+            x = adaptive_avg_pool2d(x, (min(MAX_SIDE, x.shape[2]), min(MAX_SIDE, x.shape[3])))
         parts.append(x.flatten(1))
     return torch.cat(parts)
 
 
 def chunks(n: int) -> list[np.ndarray]:
-    return np.array_split(np.arange(n), -(-n // CHUNK))
+    return np.array_split(np.arange(n), -(-n // MAX_SIGNALS))
 
 
 def cache_folder() -> Path:

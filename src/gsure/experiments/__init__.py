@@ -1,7 +1,7 @@
-"""The paper's tables and figures, each as data (a YAML file of what is run) and a small module that makes its table or figure.
+"""The tables and figures of the paper. Each is a YAML file of what to run, and a small module that makes the table or figure.
 
-Runs, samples and restorations are kept in a folder of work and never computed twice; what was found goes, case by case, into a
-JSON file that is committed, so a table grows instead of starting over.
+Runs, samples and restorations are kept in a work folder and reused. Results are added case by case to a JSON file, which is
+committed, so a table grows instead of starting over.
 """
 
 from collections.abc import Sequence
@@ -18,7 +18,7 @@ __all__ = ["names", "read_plan", "reproduce"]
 
 @runtime_checkable
 class Experiment(Protocol):
-    """What a module that makes tables offers. A case is one line of work, such as one model; its name is its str."""
+    """The interface of a module that makes tables. A case is a unit of work, such as one model; its name is its str."""
 
     def cases(self, plan: Plan) -> Sequence[Any]: ...
     def asked(self, plan: Plan, case: Any) -> dict[str, Any]: ...
@@ -37,10 +37,10 @@ def reproduce(
     draw: bool = False,
     progress: bool = False,
 ) -> dict[str, Any]:
-    """Make what is missing of an experiment, case by case, and write its page into `out`.
+    """Compute the missing cases of an experiment, one by one, and write its page into `out`.
 
-    `only` picks the cases whose names contain it; `draw` computes nothing and writes the page from what was found before.
-    `data` is the folder of the data set, where one is needed. It may be stopped at any moment, and goes on when called again.
+    `only` selects the cases whose names contain it; `draw` computes nothing and writes the page from existing results.
+    `data` is the folder of the dataset, if one is needed. You can stop it at any time; call it again to resume.
     """
     plan = read_plan(name, scale)
     refuse_file(Path(out), "--out")
@@ -58,7 +58,7 @@ def reproduce(
         if not results.of(asked):
             results.add(asked, experiment.compute(plan, case, keep))
             made.append(str(case))
-            experiment.write(plan, results, keep, Path(out))  # what exists is worth seeing
+            experiment.write(plan, results, keep, Path(out))  # show what exists so far
     page = experiment.write(plan, results, keep, Path(out))
     missing = [str(case) for case in experiment.cases(plan) if not results.of(experiment.asked(plan, case))]
     return {"page": str(page), "results": str(results.path), "made now": made, "missing": missing}

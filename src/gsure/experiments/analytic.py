@@ -1,17 +1,17 @@
 """The 2-D example of the paper (fig:analytic-example), in closed form: when is the error independent of the mask?
 
 x̄ is an isotropic Gaussian, or one of two points ±(1, 1), equally likely: two deltas. P keeps one of the two coordinates; x̄_t
-comes from eq:noise-add. Are the errors f(x̄_t) - x̄ distributed alike under both masks? At a low signal-to-noise ratio they
-are, for both laws; at a high one they separate for the Gaussian, and stay alike for the deltas.
+comes from eq:noise-add. Do the errors f(x̄_t) - x̄ have the same distribution under both masks? At a low signal-to-noise ratio
+they do, for both kinds of signals. At a high one they differ for the Gaussian, but not for the deltas.
 
-That is so with the `ideal` denoiser, E[x̄ | x̄_t] of whole signals, and with any that gives both coordinates one value. (The
-paper does not say which it took.) It is not so with what the loss learns: the minimiser of eq:projected-diffusion-loss is
-E[x̄_i | x̄_t, P_ii = 1] for each entry, `learned` here, and as no two coordinates are ever measured together, it takes each
-from itself alone. For the Gaussian that is the same function. For the deltas it is another, whose errors separate too: what
-keeps them alike is knowledge that these measurements cannot give.
+This holds for the `ideal` denoiser, E[x̄ | x̄_t] of fully sampled signals, and for any that gives both coordinates the same
+value. (The paper does not say which denoiser it uses.) It does not hold for the minimiser of eq:projected-diffusion-loss,
+which is E[x̄_i | x̄_t, P_ii = 1] for each entry, `learned` here. Because no two coordinates are ever measured together, it
+estimates each from itself alone. For the Gaussian both denoisers are equal. For the deltas they are not, and the errors of
+`learned` differ between the masks too: the ideal denoiser uses a correlation that these measurements do not contain.
 
-How far two clouds of errors are apart is told by the energy coefficient, (2 E|X-Y| - E|X-X'| - E|Y-Y'|) / 2 E|X-Y|, which is 0
-for equal laws only and at most 1 (Székely and Rizzo, 2013), beside the level that shuffled masks reach.
+The distance between two distributions of errors is the energy coefficient, (2 E|X-Y| - E|X-X'| - E|Y-Y'|) / 2 E|X-Y|, which is
+0 only for equal distributions and at most 1 (Székely and Rizzo, 2013). Beside it stands the level that shuffled masks reach.
 """
 
 from pathlib import Path
@@ -22,51 +22,52 @@ from jaxtyping import Float
 from torch import Tensor
 
 from gsure.plotting.checks import ErrorClouds, draw_analytic
-from gsure.random import generators
+from gsure.random import Stream, keyed_generator
 from gsure.schedule import Schedule
 
-Law = Literal["gaussian", "deltas"]
+Distribution = Literal["gaussian", "deltas"]
 Kind = Literal["ideal", "learned"]
 
 TIMES = (900, 300, 100)
-"""Of the schedule that the paper's released configurations have: low, middle and high signal-to-noise ratio."""
+"""Timesteps of low, middle and high signal-to-noise ratio in the schedule of the paper's released configurations."""
 CURVE = (10, 50, 100, 150, 200, 250, 300, 400, 500, 600, 700, 800, 900, 1000)
-APART = 0.005
-"""Clouds whose energy coefficient is below this, or below its level, count as alike."""
-STREAM = 13
+MAX_DISTANCE = 0.005
+"""Distributions count as equal if their energy coefficient is below this, or below its level."""
 
 
 class Errors(NamedTuple):
-    """Those of samples whose second coordinate was dropped, and of those whose first was."""
+    """Errors of samples whose second coordinate was dropped, and of those whose first was."""
 
     first_kept: Float[Tensor, "m 2"]
     second_kept: Float[Tensor, "n 2"]
 
 
-def denoise(law: Law, kind: Kind, xbar_t: Float[Tensor, "n 2"], alpha_bar_t: float) -> Float[Tensor, "n 2"]:
-    """The ideal denoiser of whole signals, or the exact minimiser of the projected loss.
+def denoise(
+    signals: Distribution, kind: Kind, xbar_t: Float[Tensor, "n 2"], alpha_bar_t: float
+) -> Float[Tensor, "n 2"]:
+    """The ideal denoiser of fully sampled signals, or the exact minimiser of the projected loss.
 
-    Gaussian: √ᾱ x̄_t, either way. Deltas, with x̄_t = (a, b): tanh(√ᾱ (a + b)/(1-ᾱ)) for both coordinates, or tanh(√ᾱ a/(1-ᾱ))
-    and tanh(√ᾱ b/(1-ᾱ)), each by itself.
+    Gaussian: √ᾱ x̄_t in both cases. Deltas, with x̄_t = (a, b): tanh(√ᾱ (a + b)/(1-ᾱ)) for both coordinates, or
+    tanh(√ᾱ a/(1-ᾱ)) and tanh(√ᾱ b/(1-ᾱ)).
     """
     signal = alpha_bar_t**0.5
-    if law == "gaussian":
+    if signals == "gaussian":
         return signal * xbar_t
     evidence = xbar_t.sum(1, keepdim=True).expand(-1, 2) if kind == "ideal" else xbar_t
     return torch.tanh(signal * evidence / (1 - alpha_bar_t))
 
 
-def draw_errors(law: Law, kind: Kind, alpha_bar_t: float, n: int, generator: torch.Generator) -> Errors:
+def draw_errors(signals: Distribution, kind: Kind, alpha_bar_t: float, n: int, generator: torch.Generator) -> Errors:
     """n signals, each with one of the two masks, equally likely, and noise."""
     eps = torch.randn(n, 2, generator=generator, dtype=torch.float64)
-    if law == "gaussian":
+    if signals == "gaussian":
         xbar = torch.randn(n, 2, generator=generator, dtype=torch.float64)
     else:
         xbar = (2.0 * torch.randint(2, (n, 1), generator=generator) - 1).double().expand(-1, 2)
     first = torch.randint(2, (n,), generator=generator) == 1
     mask = torch.stack([first, ~first], 1)
     xbar_t = alpha_bar_t**0.5 * mask * xbar + (1 - alpha_bar_t) ** 0.5 * eps
-    error = denoise(law, kind, xbar_t, alpha_bar_t) - xbar
+    error = denoise(signals, kind, xbar_t, alpha_bar_t) - xbar
     return Errors(error[first], error[~first])
 
 
@@ -77,9 +78,9 @@ def energy_coefficient(
     most: int = 800,
     permutations: int = 199,
 ) -> tuple[float, float]:
-    """How far two clouds are apart, from 0 to 1, and the level that one in a hundred shuffled ones exceeds.
+    """The distance between two distributions, from 0 to 1, and the level that one in a hundred shuffled ones exceeds.
 
-    With weights p = 1/m on x and q = 1/n on y, and D all distances, E|X-Y| is pᵀDq, and so on: shuffling is another p.
+    With weights p = 1/m on x and q = 1/n on y, and D all distances, E|X-Y| is pᵀDq, and so on; shuffling changes p.
     """
     x, y = x[:most], y[:most]
     both, m, n = torch.cat([x, y]), len(x), len(y)
@@ -96,23 +97,23 @@ def energy_coefficient(
 
 
 def analytic_example(folder: str | Path, n: int = 10_000, seed: int = 0) -> dict[str, Any]:
-    """The figure, as folder/analytic.png, and its numbers: how far errors under the two masks are apart, against t.
+    """The figure, as folder/analytic.png, and its numbers: the distance between the errors under the two masks, against t.
 
-    `statement` is the paper's: alike at low SNR for both laws; at high SNR apart for the Gaussian, alike for the deltas.
+    `statement` is the paper's: equal at low SNR for both; at high SNR different for the Gaussian, equal for the deltas.
     """
     schedule = Schedule.linear()
-    cases: list[tuple[Law, Kind]] = [("gaussian", "ideal"), ("deltas", "ideal"), ("deltas", "learned")]
+    cases: list[tuple[Distribution, Kind]] = [("gaussian", "ideal"), ("deltas", "ideal"), ("deltas", "learned")]
     rows: list[dict[str, Any]] = []
-    clouds: dict[tuple[Law, Kind], dict[int, tuple[Tensor, Tensor]]] = {case: {} for case in cases}
-    for number, (law, kind) in enumerate(cases):
+    clouds: dict[tuple[Distribution, Kind], dict[int, tuple[Tensor, Tensor]]] = {case: {} for case in cases}
+    for number, (signals, kind) in enumerate(cases):
         for t in sorted({*TIMES, *CURVE}):
-            (generator,) = generators(seed, STREAM, number, indices=[t])
-            errors = draw_errors(law, kind, float(schedule.alpha_bar[t]), n, generator)
+            generator = keyed_generator(seed, Stream.ANALYTIC, number, t)
+            errors = draw_errors(signals, kind, float(schedule.alpha_bar[t]), n, generator)
             value, level = energy_coefficient(*errors, generator)
-            row = {"law": law, "denoiser": kind, "t": t, "snr": float(schedule.sigma[t] ** -2)}
-            rows.append(row | {"distance": value, "level": level, "apart": value > max(level, APART)})
+            row = {"law": signals, "denoiser": kind, "t": t, "snr": float(schedule.sigma[t] ** -2)}
+            rows.append(row | {"distance": value, "level": level, "apart": value > max(level, MAX_DISTANCE)})
             if t in TIMES:
-                clouds[law, kind][t] = errors
+                clouds[signals, kind][t] = errors
     apart = {(row["law"], row["denoiser"], row["t"]): row["apart"] for row in rows}
     low, _, high = TIMES
     statement = {
@@ -136,9 +137,9 @@ def analytic_example(folder: str | Path, n: int = 10_000, seed: int = 0) -> dict
 
 
 def _draw(
-    path: Path, clouds: dict[tuple[Law, Kind], dict[int, tuple[Tensor, Tensor]]], rows: list[dict[str, Any]]
+    path: Path, clouds: dict[tuple[Distribution, Kind], dict[int, tuple[Tensor, Tensor]]], rows: list[dict[str, Any]]
 ) -> None:
-    names: dict[tuple[Law, Kind], str] = {
+    names: dict[tuple[Distribution, Kind], str] = {
         ("gaussian", "ideal"): "Gaussian",
         ("deltas", "ideal"): "two deltas,\nideal denoiser",
         ("deltas", "learned"): "two deltas,\nminimiser of the loss",

@@ -1,4 +1,4 @@
-"""Figures of the method's assumptions: the two-dimensional example, and the independence of error and mask for a model."""
+"""Figures of the assumptions: the two-dimensional example, and the independence of the error of a model from the mask."""
 
 import shutil
 from dataclasses import dataclass
@@ -11,9 +11,10 @@ from gsure.experiments.analytic import analytic_example
 from gsure.experiments.plan import Plan
 from gsure.experiments.results import Results
 from gsure.experiments.work import Work, digest
+from gsure.formatting import number
 
 MODEL = samples.Case("gsure", 0.2, 0)
-"""The paper looks at the model of p = 0.2."""
+"""The paper shows the model of p = 0.2."""
 
 
 @dataclass(frozen=True)
@@ -35,7 +36,7 @@ def asked(plan: Plan, case: Case) -> dict[str, Any]:
 
 
 def compute(plan: Plan, case: Case, work: Work) -> list[dict[str, Any]]:
-    """Numbers, and the figure's path in the folder of work."""
+    """Numbers, and the path of the figure in the work folder."""
     if plan.makes == "analytic":
         folder = work.folder / "analytic"
         return [{"numbers": analytic_example(folder), "figure": "analytic/analytic.png"}]
@@ -43,7 +44,7 @@ def compute(plan: Plan, case: Case, work: Work) -> list[dict[str, Any]]:
     found = diagnose(run, clean=files.clean, force=True, progress=work.progress)
     check = next(check for check in found["checks"] if check["name"] == "independence")
     if check["figure"] is None:
-        raise ValueError(f"Independence was {check['verdict']}")
+        raise ValueError(f"Independence was {check['verdict']}.")
     figure = run / "diagnosis" / check["figure"]
     return [{**check, "figure": str(figure.relative_to(work.folder)), "run": run.name}]
 
@@ -64,14 +65,8 @@ def write(plan: Plan, results: Results, work: Work, folder: Path) -> Path:
 
 
 def _table(numbers: dict[str, Any]) -> list[str]:
-    """A line for each time that was looked at; they are named `rows` or `times`."""
+    """A line for each timestep; the rows are named `rows` or `times`."""
     rows = numbers.get("rows") or numbers["times"]
     keys = [key for key, value in rows[0].items() if isinstance(value, str | int | float)]
     lines = [f"| {' | '.join(keys)} |", "|---" * len(keys) + "|"]
-    return lines + [f"| {' | '.join(_cell(row[key]) for key in keys)} |" for row in rows]
-
-
-def _cell(value: str | int | float) -> str:
-    if isinstance(value, bool):
-        return "yes" if value else "no"
-    return f"{value:.3g}" if isinstance(value, float) else str(value)
+    return lines + [f"| {' | '.join(number(row[key], 3) for key in keys)} |" for row in rows]

@@ -1,4 +1,4 @@
-"""Steps that others are built of: each does nothing if what it makes is there, and goes on if a part of it is."""
+"""Steps of experiments: each does nothing if its result exists, and resumes if a part of it exists."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -14,7 +14,7 @@ from gsure.training.train import train
 
 
 def refuse_file(folder: Path, option: str) -> None:
-    """Where a folder is to be made or gone on with, no file may be."""
+    """Refuse a file in the place of a folder."""
     if folder.exists() and not folder.is_dir():
         raise ValueError(f"{folder} is a file, not a folder: choose another {option}.")
 
@@ -22,7 +22,7 @@ def refuse_file(folder: Path, option: str) -> None:
 def measure_once(
     source: Source, data: Path, clean: Path, corruption: Mapping[str, Any], sigma: float, progress: bool, **options: Any
 ) -> None:
-    """`corruption` has the name of a family and its options; other options are those of `corrupt`."""
+    """Corrupt a source. `corruption` has the name of a family and its options; other options are those of `corrupt`."""
     if data.exists() and clean.exists():
         return
     data.parent.mkdir(parents=True, exist_ok=True)
@@ -31,11 +31,11 @@ def measure_once(
 
 
 def train_once(data: Path, out: Path, settings: Settings, clean: Path, progress: bool) -> None:
-    """Until the last step. Training that is stopped by Ctrl-C saves and ends in peace: here that is an interrupt."""
+    """Train until the last step. `train` saves and returns when interrupted; here that is an interrupt."""
     run = Run(out)
     if run.exists() and (changes := _changes(run.config.settings, settings)):
         told = "; ".join(f"{option(name)} was {old}, now {new}" for name, (old, new) in changes.items())
-        raise ValueError(f"{out} was trained otherwise ({told}): remove it, or choose another folder.")
+        raise ValueError(f"{out} was trained with other settings ({told}): remove it, or choose another folder.")
     if not run.exists() or _last_step(run) < settings.steps:
         train(data, out, settings, clean=clean, resume=run.exists(), progress=progress)
         if _last_step(run) < settings.steps:
@@ -43,7 +43,7 @@ def train_once(data: Path, out: Path, settings: Settings, clean: Path, progress:
 
 
 def _changes(before: Settings, now: Settings) -> dict[str, tuple[Any, Any]]:
-    """Steps too: what was made with a run of fewer would not go together with what is made with more."""
+    """Including steps: samples of a shorter run would not match those of a longer one."""
     steps = {} if before.steps == now.steps else {"steps": (before.steps, now.steps)}
     return before.differences(now) | steps
 

@@ -1,7 +1,8 @@
-"""Demo: from nothing to a page that shows what this is good for, on data that comes with the package.
+"""Demo: the whole workflow on embedded data, from corrupted signals to an HTML page.
 
-Signals are degraded; an oracle, a naive model and one that learns from the measurements alone are trained; they generate and
-restore; all is judged by signals that no model saw. Interrupted, it goes on where it was when it is called again.
+It corrupts signals; trains a model on clean signals (the oracle), one on measurements as if they were clean (naive), and one
+on measurements with gsure; generates and restores; and evaluates everything on signals that no model saw. If you interrupt
+it, call it again to resume.
 """
 
 from collections.abc import Mapping
@@ -14,22 +15,23 @@ from gsure.data.sources import open_source
 from gsure.evaluation import evaluate_restorations, evaluate_samples
 from gsure.evaluation.diagnose import diagnose
 from gsure.experiments.chain import measure_once, train_once
+from gsure.files import record_request
 from gsure.inference.restore import restore
 from gsure.inference.sample import sample
-from gsure.report.command import report
+from gsure.report import report
 from gsure.training.settings import Settings, read_preset
 
 Kind = Literal["digits", "mri"]
 FILES = ("train", "train-clean", "test", "test-clean")
 MIN_SAMPLES = 40
-"""More than the features of either demo, without which their laws have no distance."""
+"""More than the features of both demos, which the Fréchet distance needs."""
 MODELS = {"oracle": "clean", "naive": "naive", "gsure": "measurements"}
-"""Each with what it is trained on."""
+"""What each model is trained on."""
 
 
 @dataclass(frozen=True)
 class Demo:
-    """What is measured, how, and how long models train."""
+    """The data, its corruption, and how long models train."""
 
     source: str
     train_on: Mapping[str, Any]
@@ -41,7 +43,7 @@ class Demo:
     features: str
     restored: int = 32
     restoring: Mapping[str, Any] = field(default_factory=dict)
-    """Options of `restore` that suit what is missing."""
+    """Options of `restore` that suit the corruption."""
 
 
 DEMOS = {
@@ -52,7 +54,7 @@ DEMOS = {
         corruption={"name": "patches", "p": 0.4, "size": 2},
         sigma=0.02,
         preset="digits",
-        changes={  # the last two learn faster: after so few steps, samples at less than half of the distance
+        changes={  # the last two learn faster: with so few steps they halve the distance of samples
             "steps": 800,
             "checkpoint_every": 200,
             "picture_every": 800,
@@ -68,7 +70,7 @@ DEMOS = {
         corruption={"name": "lines", "R": 4.0},
         sigma=0.04,
         preset="phantom32",
-        changes={  # too few steps for a long average, and too few phantoms to hold a small share of them out
+        changes={  # few steps need a short EMA, and few phantoms a larger held-out share
             "steps": 600,
             "checkpoint_every": 300,
             "picture_every": 600,
@@ -85,42 +87,39 @@ DEMOS = {
 def demo(
     kind: Kind = "digits", out: str | Path = "demo", *, n: int = 500, steps: int | None = None, progress: bool = False
 ) -> dict[str, Any]:
-    """Make everything below `out` that is not there yet, and the page out/report.html.
+    """Compute everything that is missing in `out`, and write the page out/report.html.
 
-    n samples of each model are drawn and judged; `steps` of training may be changed, for a quick look or a better model.
+    `n` is the number of samples of each model. `steps` changes the training steps, for a quick look or a better model.
     """
+    request = record_request("demo", locals())
     if kind not in get_args(Kind):
-        raise ValueError(f"There are the demos {', '.join(get_args(Kind))}, not {kind!r}.")
+        raise ValueError(f"There is no demo {kind!r}: choose {' or '.join(get_args(Kind))}.")
     if n < MIN_SAMPLES:
-        raise ValueError(f"The demo compares laws of up to 32 features, so it asks for {MIN_SAMPLES} samples, not {n}.")
+        raise ValueError(f"The demo compares up to 32 features, so n must be at least {MIN_SAMPLES}, but is {n}.")
     if steps is not None and steps < 1:
-        raise ValueError(f"A model trains for at least one step: steps = {steps}.")
+        raise ValueError(f"steps must be at least 1, but is {steps}.")
     chosen, folder = DEMOS[kind], Path(out)
     if steps is not None:
         chosen = replace(chosen, changes={**chosen.changes, "steps": steps})
-    open_folder(folder, {"command": "demo", "kind": kind})  # refuses one that holds anything else
+    open_folder(folder, request, {"kind": kind})  # refuses one that holds anything else
     runs, (data, clean, test, truth) = folder / "runs", (folder / "data" / f"{name}.h5" for name in FILES)
     for options, file, signals in ((chosen.train_on, data, clean), (chosen.test_on, test, truth)):
         source = open_source(chosen.source, **options)
         measure_once(source, file, signals, chosen.corruption, chosen.sigma, progress)
     for name, train_on in MODELS.items():
-        settings = Settings(**read_preset(chosen.preset, {**chosen.changes, "train_on": train_on}))
-        train_once(data, runs / name, settings, clean, progress)
+        train_once(data, runs / name, _settings(chosen, train_on), clean, progress)
     for name in MODELS:
-        sample(
-            runs / name,
-            folder / "samples" / name,
-            n,
-            sampler="dpm++",
-            steps=20,
-            spacing="quadratic",
-            progress=progress,
-        )
-        evaluate_samples(folder / "samples" / name, reference=truth, features=chosen.features, progress=progress)
+        drawn = folder / "samples" / name
+        sample(runs / name, drawn, n, sampler="dpm++", steps=20, spacing="quadratic", progress=progress)
+        evaluate_samples(drawn, reference=truth, features=chosen.features, progress=progress)
     for name in ("oracle", "gsure"):
         place = folder / "restored" / name
         options = {"steps": 50, "limit": chosen.restored, "clean": truth, "progress": progress}
         restore(runs / name, test, place, **options, **chosen.restoring)
         evaluate_restorations(place, clean=truth)
-    diagnose(runs / "gsure", oracle=runs / "oracle", clean=clean, force=True, progress=progress)
+    diagnose(runs / "gsure", reference_run=runs / "oracle", clean=clean, force=True, progress=progress)
     return report(folder, force=True)
+
+
+def _settings(chosen: Demo, train_on: str) -> Settings:
+    return Settings(**read_preset(chosen.preset, {**chosen.changes, "train_on": train_on}))

@@ -1,25 +1,30 @@
-"""Denoising of fully sampled images against t: errors of both models, and how far their outputs are apart."""
+"""Denoising of fully sampled images against t: the errors of both models, and the PSNR between their outputs."""
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import torch
+from torch import Tensor
 
+from gsure.basis import Basis
 from gsure.data.measurements import Signals
 from gsure.evaluation.checks import agreement
+from gsure.evaluation.checks.comparison import compare_denoisers
 from gsure.experiments.plan import Plan
 from gsure.experiments.restorations import MODELS, settings_of, train
 from gsure.experiments.results import Results
 from gsure.experiments.work import Work, digest, training
-from gsure.metrics import psnr
+from gsure.formatting import with_error
+from gsure.metrics.restorations import mean_and_error
 from gsure.plotting.curves import Series, draw_over_t
 from gsure.progress import bar
-from gsure.random import generators, normal
-from gsure.training.run import load
+from gsure.random import Stream
+from gsure.training.model import load
 
 SHARES = (0.01, 0.02, 0.05, 0.1, 0.15, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1.0)
-"""The times looked at, as shares of T."""
+"""The timesteps of the table, as shares of T."""
+BATCH = 64
 
 
 @dataclass(frozen=True)
@@ -41,30 +46,25 @@ def asked(plan: Plan, case: Case) -> dict[str, Any]:
 
 
 def compute(plan: Plan, case: Case, work: Work) -> list[dict[str, Any]]:
-    denoisers = {model: load(train(plan, model, case.seed, work)) for model in MODELS}
+    ours, oracle = (load(train(plan, model, case.seed, work)) for model in ("gsure", "oracle"))
     clean = Signals(work.measured(plan.chosen["test"], plan.common["training"], plan.chosen["sigma"]).clean)
-    x, is_complex = clean[:], clean.header["complex"]
-    schedule, basis = denoisers["gsure"].schedule, denoisers["gsure"].basis
-    xbar, rows = basis.to_spectral(x), []
+    is_complex, rows = bool(clean.header["complex"]), []
     with bar("denoising", len(SHARES), work.progress) as advance:
         for share in SHARES:
-            t = max(1, round(share * schedule.T))
-            alpha_bar_t = float(schedule.alpha_bar[t])
-            eps = normal(xbar.shape, generators(case.seed, t, indices=range(len(x))), xbar)
-            xbar_t = alpha_bar_t**0.5 * xbar + (1 - alpha_bar_t) ** 0.5 * eps
-            times = torch.full((len(x),), t)
-            parts = list(zip(xbar_t.split(64), times.split(64), strict=True))
-            with torch.no_grad():
-                out = {model: torch.cat([f(*part) for part in parts]) for model, f in denoisers.items()}
-            row: dict[str, Any] = {"t": t, "n": len(x)}
-            for model, xbar_hat in out.items():
-                errors = (xbar_hat - xbar).square().flatten(1).mean(1).double()
-                row |= {f"{model} error": float(errors.mean()), f"{model} se": float(errors.std() / len(errors) ** 0.5)}
-            images = {model: basis.to_signal(xbar_hat) for model, xbar_hat in out.items()}
-            between = psnr(images["gsure"], images["oracle"], is_complex)
-            rows.append(row | {"PSNR between": float(between.mean()), "PSNR se": float(between.std() / len(x) ** 0.5)})
+            t, signals = max(1, round(share * ours.schedule.T)), _batches(clean, ours.basis)
+            found = compare_denoisers(ours, oracle, signals, t, is_complex, Stream.DENOISING, case.seed)
+            row: dict[str, Any] = {"t": t, "n": len(clean)}
+            row |= dict(zip(("gsure error", "gsure se"), mean_and_error(found.error), strict=True))
+            row |= dict(zip(("oracle error", "oracle se"), mean_and_error(found.reference_error), strict=True))
+            rows.append(row | dict(zip(("PSNR between", "PSNR se"), mean_and_error(found.psnr), strict=True)))
             advance(1)
     return rows
+
+
+def _batches(clean: Signals, basis: Basis) -> Iterator[tuple[Tensor, list[int]]]:
+    for first in range(0, len(clean), BATCH):
+        indices = list(range(first, min(len(clean), first + BATCH)))
+        yield basis.to_spectral(clean[indices]), indices
 
 
 def write(plan: Plan, results: Results, work: Work, folder: Path) -> Path:
@@ -76,7 +76,7 @@ def write(plan: Plan, results: Results, work: Work, folder: Path) -> Path:
         _draw(plan, found, folder / f"{plan.label}.png")
         n = next(iter(found.values()))[0]["n"]
         text += [
-            f"{n} fully sampled images that no model saw, the same noise for both; ± is the standard error over images.",
+            f"{n} fully sampled images that no model saw, with the same noise for both; ± is the standard error over images.",
             "",
         ]
         text += [f"![{plan.title}]({plan.label}.png)", ""]
@@ -87,16 +87,21 @@ def write(plan: Plan, results: Results, work: Work, folder: Path) -> Path:
 
 def _table(found: dict[Case, list[dict[str, Any]]]) -> list[str]:
     lines = [
-        "| t | seed | oracle's error | from measurements | ratio | PSNR between their outputs (dB) |",
+        "| t | seed | error of the oracle | error of ours | ratio | PSNR between their outputs (dB) |",
         "|---|---|---|---|---|---|",
     ]
     for case, rows in found.items():
-        lines += [
-            f"| {row['t']} | {case.seed} | {row['oracle error']:.4g} ± {row['oracle se']:.2g} | {row['gsure error']:.4g} ± "
-            f"{row['gsure se']:.2g} | **{row['gsure error'] / row['oracle error']:.3f}** | {row['PSNR between']:.1f} ± "
-            f"{row['PSNR se']:.1f} |"
-            for row in rows
-        ]
+        for row in rows:
+            oracle, ours, between = (
+                with_error(row[name], row[se])
+                for name, se in (
+                    ("oracle error", "oracle se"),
+                    ("gsure error", "gsure se"),
+                    ("PSNR between", "PSNR se"),
+                )
+            )
+            ratio = f"**{row['gsure error'] / row['oracle error']:.3f}**"
+            lines.append(f"| {row['t']} | {case.seed} | {oracle} | {ours} | {ratio} | {between} |")
     return lines
 
 

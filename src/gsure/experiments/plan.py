@@ -1,4 +1,4 @@
-"""An experiment as data: a YAML file with what the paper did, and what is done at each scale."""
+"""An experiment as data: a YAML file with the numbers of the paper, and what to run at each scale."""
 
 import difflib
 from dataclasses import dataclass
@@ -13,7 +13,7 @@ Scale = Literal["tiny", "small", "paper"]
 
 @dataclass(frozen=True)
 class Plan:
-    """`common` holds for all scales (the paper's numbers, what blocks change), `chosen` for this one."""
+    """`common` applies to all scales (the numbers of the paper, the settings of blocks), `chosen` to this one."""
 
     name: str
     scale: Scale
@@ -44,7 +44,7 @@ def read_plan(name: str, scale: Scale) -> Plan:
 
 
 def _read(name: str) -> dict[str, Any]:
-    """Its key `base` names another experiment, from which it takes what it does not say itself, also within a scale."""
+    """The values of a file. Its key `base` names another experiment, whose values are the defaults, also within a scale."""
     values = yaml.safe_load((FOLDER / f"{name}.yaml").read_text())
     if (base := values.pop("base", None)) is None:
         return values

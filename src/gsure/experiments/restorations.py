@@ -1,22 +1,22 @@
-"""Tables of restoration: zero-filled, the model that learned from measurements, and the oracle, under several masks."""
+"""Tables of restorations: zero-filled, the model trained on measurements, and the oracle, for several masks."""
 
+import itertools
 import statistics
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import torch
-from torch import Tensor
 
 from gsure.data.measurements import Signals
 from gsure.experiments.plan import Plan
 from gsure.experiments.results import Results
 from gsure.experiments.work import Work, digest, training
-from gsure.metrics import nmse, psnr, ssim
+from gsure.formatting import percent, with_error
+from gsure.metrics.restorations import KINDS, METRICS, column, mean_and_error, score_stored
 from gsure.plotting import draw_comparison
 
 MODELS: dict[str, dict[str, Any]] = {"gsure": {}, "oracle": {"train_on": "clean", "impute_at": []}}
-METRICS = {"PSNR": psnr, "SSIM": ssim, "NMSE": nmse}
 
 
 @dataclass(frozen=True)
@@ -67,7 +67,7 @@ def train(plan: Plan, model: str, seed: int, work: Work) -> Path:
 
 
 def settings_of(plan: Plan, model: str, seed: int) -> tuple[str, dict[str, Any]]:
-    """The preset of a model, and what is changed of it."""
+    """The preset of a model, and the settings that differ from it."""
     return plan.chosen["preset"], {**plan.chosen["settings"], **MODELS[model], "seed": seed}
 
 
@@ -76,12 +76,11 @@ def compute(plan: Plan, case: Case, work: Work) -> list[dict[str, Any]]:
     test = work.measured(plan.chosen["test"], dict(case.mask), _noise(plan))
     folder = work.restored(run, test, **_method(plan))
     clean = Signals(test.clean)
-    is_complex = clean.header["complex"]
     row: dict[str, Any] = {"n": len(clean), "run": run.name, "folder": folder.name}
-    for kind in ("baseline", "draw", "mean"):
-        images = Signals(folder / kind)[:]
-        for name, metric in METRICS.items():
-            row[f"{name} of {kind}"] = [round(v, 4) for v in metric(images, clean[:], is_complex).tolist()]
+    found = {kind: Signals(folder / kind) for kind in KINDS}
+    scores = score_stored(found, clean, bool(clean.header["complex"]), clean.groups()).by_image
+    for name, kind in itertools.product(METRICS, KINDS):
+        row[f"{name.upper()} of {kind}"] = [round(value, 4) for value in scores[column(name, kind)].tolist()]
     std, mean = Signals(folder / "std")[:], Signals(folder / "mean")[:]
     row["within 2 std"] = float(((mean - clean[:]).abs() <= 2 * std).double().mean())
     return [row]
@@ -91,7 +90,7 @@ def write(plan: Plan, results: Results, work: Work, folder: Path) -> Path:
     found = {case: rows[0] for case in cases(plan) if (rows := results.of(asked(plan, case)))}
     page = folder / f"{plan.label}.md"
     text = [f"# {plan.title}, scale `{plan.scale}`", ""]
-    for metric in METRICS:
+    for metric in map(str.upper, METRICS):
         text += [*_table(plan, found, metric), ""]
     text += _notes(plan, found)
     if _draw(plan, found, work, folder / f"{plan.label}.png"):
@@ -116,29 +115,23 @@ def _table(plan: Plan, found: dict[Case, dict[str, Any]], metric: str) -> list[s
 
 
 def _baseline(plan: Plan) -> str:
-    """What the measurement looks like without a model."""
+    """The name of the estimate without a model."""
     return "noisy" if all(mask["name"] == "noise" for mask in plan.common["masks"]) else "zero-filled"
 
 
 def _mean(rows: list[dict[str, Any]], key: str) -> str:
-    """Over images and seeds; ± is the standard error over images."""
+    """The mean over images and seeds, with the standard error over images."""
     if not rows:
         return ""
     values = torch.tensor([row[key] for row in rows], dtype=torch.float64).mean(0)
-    return _with_error(values, key)
+    return with_error(*mean_and_error(values))
 
 
 def _difference(oracle: list[dict[str, Any]], ours: list[dict[str, Any]], key: str) -> str:
     if not oracle or not ours:
         return ""
     parts = [torch.tensor([row[key] for row in rows], dtype=torch.float64).mean(0) for rows in (oracle, ours)]
-    return _with_error(parts[0] - parts[1], key)
-
-
-def _with_error(values: Tensor, key: str) -> str:
-    digits = 2 if key.startswith("PSNR") else 4
-    error = float(values.std() / len(values) ** 0.5) if len(values) > 1 else float("nan")
-    return f"{float(values.mean()):.{digits}f} ± {error:.{digits}f}"
+    return with_error(*mean_and_error(parts[0] - parts[1]))
 
 
 def _notes(plan: Plan, found: dict[Case, dict[str, Any]]) -> list[str]:
@@ -148,17 +141,17 @@ def _notes(plan: Plan, found: dict[Case, dict[str, Any]]) -> list[str]:
         row, method = next(iter(found.values())), _method(plan)
         inside = [r["within 2 std"] for case, r in found.items() if case.model == "gsure"]
         notes.append(
-            f"{row['n']} images that no model saw; DDRM, η = {method['eta']:g}, {method['draws']} draws, {method['steps']} "
-            f"network calls each at {method.get('spacing', 'even')} times, seeds {plan.chosen['seeds']}. ± is the standard "
-            "error over images, paired in the last column."
+            f"{row['n']} images that no model saw; DDRM, η = {method['eta']:g}, {method['draws']} draws of {method['steps']} "
+            f"sampling steps, {method.get('spacing', 'even')} spacing, seeds {plan.chosen['seeds']}. ± is the standard error "
+            "over images, paired in the last column."
             + (
-                f" The truth lies within mean ± 2 std at {statistics.mean(inside):.0%} of the entries."
+                f" The truth lies within mean ± 2 std for {percent(statistics.mean(inside))} of the entries."
                 if inside
                 else ""
             )
         )
     if missing:
-        notes += ["", f"Not made yet: {'; '.join(missing)}."]
+        notes += ["", f"Not run yet: {'; '.join(missing)}."]
     return [*notes, "", f"Made by `gsure reproduce {plan.name} --scale {plan.scale}`."]
 
 

@@ -1,4 +1,4 @@
-"""What experiments found: a JSON file of rows that grows as runs come, and is committed with the code."""
+"""Results of experiments: a JSON file of rows that grows with each case, and is committed with the code."""
 
 import json
 import platform
@@ -15,7 +15,7 @@ from gsure.files import replacing
 
 @dataclass(frozen=True)
 class Results:
-    """Rows of one experiment at one scale. A row has `case`, what was asked, and what was found."""
+    """Rows of one experiment at one scale. A row has `case`, with a digest of the settings (`asked`), and the results."""
 
     path: Path
 
@@ -26,16 +26,16 @@ class Results:
         try:
             rows = list(json.loads(self.path.read_text())["rows"])
         except (ValueError, KeyError, TypeError) as error:
-            raise ValueError(f"{self.path} is not a file of results: move it away, or restore it.") from error
+            raise ValueError(f"{self.path} is not a file of results: move or restore it.") from error
         if not all(isinstance(row, dict) and isinstance(row.get("case"), dict) for row in rows):
-            raise ValueError(f"{self.path} has rows that are no results: move it away, or restore it.")
+            raise ValueError(f"{self.path} has rows that are no results: move or restore it.")
         return rows
 
     def of(self, case: Mapping[str, Any]) -> list[dict[str, Any]]:
         return [row for row in self.rows if row["case"] == _plain(case)]
 
     def add(self, case: Mapping[str, Any], found: Sequence[Mapping[str, Any]]) -> None:
-        """Put what was found of a case into the file, in place of what was there of it, however it was asked."""
+        """Add the results of a case to the file. They replace earlier ones of the same case, with any settings."""
         made_on = {"gsure": gsure.__version__, "torch": torch.__version__, "machine": platform.machine()}
         others = [row for row in self.rows if _name(row["case"]) != _name(_plain(case))]
         rows = [*others, *({"case": _plain(case), **row, "made_on": made_on} for row in found)]
@@ -46,7 +46,7 @@ class Results:
 
 
 def _name(case: Mapping[str, Any]) -> dict[str, Any]:
-    """Which case it is, however it was asked."""
+    """The case without its settings."""
     return {key: value for key, value in case.items() if key != "asked"}
 
 

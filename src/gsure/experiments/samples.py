@@ -1,4 +1,4 @@
-"""Tables of generation: Fréchet distance of samples against network calls, for models that learned from different data."""
+"""Tables of generation: Fréchet distance of samples against sampling steps, for models trained on different data."""
 
 import statistics
 from collections.abc import Iterator
@@ -13,6 +13,7 @@ from gsure.data.sources import Source
 from gsure.experiments.plan import Plan
 from gsure.experiments.results import Results
 from gsure.experiments.work import Measured, Work, digest, training
+from gsure.formatting import with_error
 from gsure.metrics import frechet
 from gsure.metrics.features import open_features
 from gsure.plotting import as_picture, draw_rows
@@ -29,7 +30,7 @@ LABELS = {"oracle": "reference"}
 
 @dataclass(frozen=True)
 class Case:
-    """One model of the table: what it learned from, and its seed."""
+    """One model of the table: what it was trained on, and its seed."""
 
     block: str
     p: float
@@ -44,21 +45,21 @@ def cases(plan: Plan) -> list[Case]:
 
 
 def asked(plan: Plan, case: Case) -> dict[str, Any]:
-    """What the result of a case depends on, in short: a case that was asked otherwise is another."""
+    """A case, with a digest of everything that its result depends on."""
     wanted = {key: value for key, value in plan.chosen.items() if key not in ("runs", "preset", "settings", "blocks")}
     wanted |= {"training": training(*settings_of(plan, case)), "sigma": plan.common["noise"][case.p]}
     return {"block": case.block, "p": case.p, "seed": case.seed, "asked": digest(wanted)}
 
 
 def train(plan: Plan, case: Case, work: Work) -> tuple[Measured, Path]:
-    """The measurements of a case, and the run that learned from them."""
+    """The measurements of a case, and the run that was trained on them."""
     chosen = plan.chosen
     files = work.measured(chosen["images"], {**chosen["corruption"], "p": case.p}, plan.common["noise"][case.p])
     return files, work.trained(files, *settings_of(plan, case))
 
 
 def settings_of(plan: Plan, case: Case) -> tuple[str, dict[str, Any]]:
-    """The preset of a case, and what the case changes of it."""
+    """The preset of a case, and the settings that differ from it."""
     preset = plan.chosen["preset"]
     preset = preset if isinstance(preset, str) else preset[case.p]
     block = plan.common["blocks"][case.block] | plan.chosen.get("blocks", {}).get(case.block, {})
@@ -66,7 +67,7 @@ def settings_of(plan: Plan, case: Case) -> tuple[str, dict[str, Any]]:
 
 
 def compute(plan: Plan, case: Case, work: Work) -> list[dict[str, Any]]:
-    """Train and sample one model; a row for each number of network calls."""
+    """Train and sample one model; a row for each number of sampling steps."""
     chosen = plan.chosen
     files, run = train(plan, case, work)
     reference = _signals(work.source(chosen["reference"]), work.progress)
@@ -106,13 +107,13 @@ def _training(run: Path) -> dict[str, Any]:
 
 
 def write(plan: Plan, results: Results, work: Work, folder: Path) -> Path:
-    """The table as Markdown, the curves and a picture of samples beside it; from whatever cases are there."""
+    """The table as Markdown, with the curves and a picture of samples, from the existing cases."""
     found = {case: rows for case in cases(plan) if (rows := results.of(asked(plan, case)))}
     page = folder / f"{plan.label}.md"
     text = [f"# {plan.title}, scale `{plan.scale}`", "", *_table(plan, found), "", *_notes(plan, found)]
     if found:
         _draw_curves(plan, found, folder / f"{plan.label}.png")
-        text += ["", f"![Fréchet distance over sampling steps]({plan.label}.png)"]
+        text += ["", f"![Fréchet distance against sampling steps]({plan.label}.png)"]
     if _draw_samples(plan, found, work, folder / f"{plan.label}-samples.png"):
         text += ["", f"![samples of the models]({plan.label}-samples.png)"]
     page.write_text("\n".join(text) + "\n")
@@ -132,7 +133,7 @@ def _values(found: Found, block: str, p: float, calls: int) -> list[float]:
 
 
 def _groups(found: Found) -> Iterator[tuple[str, float]]:
-    """Blocks and p, the oracle first."""
+    """Blocks and p, with the oracle first."""
     yield from sorted(
         {(case.block, case.p) for case in found}, key=lambda pair: (list(COLOURS).index(pair[0]), pair[1])
     )
@@ -140,39 +141,39 @@ def _groups(found: Found) -> Iterator[tuple[str, float]]:
 
 def _table(plan: Plan, found: Found) -> list[str]:
     calls = plan.chosen["calls"]
-    judged = 50 if 50 in calls else calls[-1]
+    shown = 50 if 50 in calls else calls[-1]
     head = [
         "trained",
         "p",
         "seeds",
-        *(f"{c} calls" for c in calls),
-        f"÷ oracle at {judged}",
+        *(f"{c} steps" for c in calls),
+        f"÷ oracle at {shown}",
         "gap closed",
         "paper: ÷ oracle",
     ]
     lines = [f"| {' | '.join([*head, 'paper: gap closed'])} |", "|---" * (len(head) + 1) + "|"]
-    oracle = [statistics.mean(v) for (b, p) in _groups(found) if b == "oracle" and (v := _values(found, b, p, judged))]
+    oracle = [statistics.mean(v) for (b, p) in _groups(found) if b == "oracle" and (v := _values(found, b, p, shown))]
     for block, p in _groups(found):
         values = {c: _values(found, block, p, c) for c in calls}
-        naive = _values(found, "naive", p, judged)
+        naive = _values(found, "naive", p, shown)
         ratio, closed = "", ""
         if oracle and block != "oracle":
-            mean = statistics.mean(values[judged])
+            mean = statistics.mean(values[shown])
             ratio = f"**{mean / oracle[0]:.2f}**"
             if naive and block != "naive":
                 closed = f"{(statistics.mean(naive) - mean) / (statistics.mean(naive) - oracle[0]):.3f}"
         cells = [
             block,
             "0" if block == "oracle" else f"{p:g}",
-            str(len(values[judged])),
-            *map(_spread, values.values()),
+            str(len(values[shown])),
+            *(with_error(statistics.mean(v), statistics.stdev(v) if len(v) > 1 else None) for v in values.values()),
         ]
         lines.append(f"| {' | '.join([*cells, ratio, closed, *_of_paper(plan, block, p)])} |")
     return lines
 
 
 def _of_paper(plan: Plan, block: str, p: float) -> tuple[str, str]:
-    """The paper's ratio and gap closed at 50 steps."""
+    """The ratio and the gap closed in the paper, at 50 sampling steps."""
     paper = plan.common["paper"]
     if block == "oracle" or p not in paper.get(block, {}):
         return "", ""
@@ -184,11 +185,6 @@ def _of_paper(plan: Plan, block: str, p: float) -> tuple[str, str]:
     )
 
 
-def _spread(values: list[float]) -> str:
-    """Mean and, of several seeds, standard deviation."""
-    return f"{statistics.mean(values):.3g}" + (f" ± {statistics.stdev(values):.2g}" if len(values) > 1 else "")
-
-
 def _notes(plan: Plan, found: Found) -> list[str]:
     missing = [str(case) for case in cases(plan) if case not in found]
     rows = [row for rows in found.values() for row in rows]
@@ -197,12 +193,12 @@ def _notes(plan: Plan, found: Found) -> list[str]:
         row = rows[0]
         notes.append(
             f"Fréchet distance in the features `{row['features']}`, of {row['n']:,} samples to {row['reference']:,} signals "
-            f"that no model saw; as many clean training signals have {row['floor']:.3g} (the floor). DDIM, η = 0, even steps. "
-            "± is the standard deviation over seeds. Gap closed is (naive - this)/(naive - oracle), which flatters; the "
-            "ratio to the oracle is the headline."
+            f"that no model saw; as many clean training signals have {row['floor']:.3g} (the floor). DDIM, η = 0, even "
+            "spacing. ± is the standard deviation over seeds. Gap closed is (naive - this)/(naive - oracle), which "
+            "flatters; the ratio to the oracle is the main result."
         )
     if missing:
-        notes += ["", f"Not made yet: {'; '.join(missing)}."]
+        notes += ["", f"Not run yet: {'; '.join(missing)}."]
     return [*notes, "", f"Made by `gsure reproduce {plan.name} --scale {plan.scale}`."]
 
 

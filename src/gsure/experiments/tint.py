@@ -1,4 +1,4 @@
-"""Colour images for the small scales: each grey one in a colour of its own."""
+"""Colour images for the small scales: grey images, each tinted with its own random colour."""
 
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
@@ -7,11 +7,12 @@ import numpy as np
 
 from gsure.data.source import Sample
 from gsure.data.sources import Source
+from gsure.random import Stream, numpy_generator
 
 
 @dataclass(frozen=True)
 class Tinted(Source):
-    """Black stays black; what is bright takes a colour, drawn for each image."""
+    """Scales the brightness of each colour channel by a random factor of each image; black stays black."""
 
     kind: ClassVar[str] = "tinted"
     grey: Source
@@ -26,7 +27,7 @@ class Tinted(Source):
 
     def _read(self, index: int) -> Sample:
         sample = self.grey[index]
-        colour = np.random.Generator(np.random.PCG64([0, index])).uniform(0.3, 1, (3, 1, 1))
+        colour = numpy_generator(0, Stream.TINT, index).uniform(0.3, 1, (3, 1, 1))
         return sample._replace(x=((sample.x + 1) * colour - 1).astype(np.float32))
 
     def _content(self) -> dict[str, Any]:

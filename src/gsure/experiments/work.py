@@ -1,6 +1,6 @@
-"""The steps of an experiment, each kept in a folder that is named by what was asked for: asked again, nothing is computed.
+"""The steps of an experiment. The result of each is kept in a folder named by its settings, and reused.
 
-What can be interrupted goes on where it stopped, because each step is one of the commands, which all do.
+An interrupted step resumes where it stopped, because each is one of the commands, which all resume.
 """
 
 import hashlib
@@ -20,7 +20,7 @@ from gsure.training.settings import Settings, read_preset
 
 @dataclass(frozen=True)
 class Measured:
-    """Simulated measurements, and the signals they were made of."""
+    """Simulated measurements, and the clean signals behind them."""
 
     data: Path
     clean: Path
@@ -28,18 +28,18 @@ class Measured:
 
 @dataclass(frozen=True)
 class Work:
-    """Where everything is kept. `data` is the folder of the data set that an experiment needs, if it needs one."""
+    """The folder of all results. `data` is the folder of the dataset, if the experiment needs one."""
 
     folder: Path
     data: Path | None = None
     progress: bool = False
 
     def source(self, asked: Mapping[str, Any]) -> Source:
-        """`asked` names the source, with `{data}` for the user's folder, its options, and whether to tint it."""
+        """`asked` has the name of the source, with `{data}` for the user's folder, its options, and whether to tint it."""
         name = asked["source"]
         if "{data}" in name:
             if self.data is None:
-                raise ValueError(f"This needs the data set {asked['needs']}: give its folder by --data.")
+                raise ValueError(f"This needs the dataset {asked['needs']}: give its folder by --data.")
             name = name.replace("{data}", str(self.data))
         source = open_source(name, **asked.get("options", {}))
         return Tinted(source) if asked.get("tinted") else source
@@ -60,7 +60,7 @@ class Work:
         return files
 
     def trained(self, files: Measured, preset: str, changes: Mapping[str, Any]) -> Path:
-        """A finished run. It is found again whatever else the preset may say one day about pictures or checkpoints."""
+        """A finished run. Settings that do not affect the weights, such as those of pictures, do not change its folder."""
         settings = _resolved(preset, changes)
         asked = {"data": files.data.parent.name} | training(preset, changes)
         run = self.folder / "runs" / _name(f"{preset}-{settings.train_on}", asked)
@@ -83,14 +83,14 @@ class Work:
 
 
 def training(preset: str, changes: Mapping[str, Any]) -> dict[str, Any]:
-    """What the weights depend on. A setting that is as by default is left out, so that a new one renames no run."""
+    """The settings that the weights depend on. Defaults are omitted, so that a new setting renames no run."""
     settings = _resolved(preset, changes)
     differing = {name: value for name, (_, value) in Settings().differences(settings).items()}
     return differing | {"steps": settings.steps}
 
 
 def _resolved(preset: str, changes: Mapping[str, Any]) -> Settings:
-    """A preset with some settings changed, as the tables of an experiment say them."""
+    """A preset with some settings changed."""
     return Settings(**read_preset(preset, changes))
 
 

@@ -1,4 +1,4 @@
-"""How far is one picture from another (`pictures`, `lpips`), and one set of pictures from another (`laws`)."""
+"""Pure functions of tensors: distances between images, between distributions, and the metrics of samples and restorations."""
 
 from gsure.metrics.distributions import (
     correlation_error,

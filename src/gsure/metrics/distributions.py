@@ -1,6 +1,7 @@
-"""How far is one set from another: distances of laws, each estimated from samples.
+"""Distances between distributions, estimated from samples.
 
-All but KID are at least zero and never zero on finite samples: two sets of real signals are the floor to compare with.
+All except KID are positive on finite samples even if the distributions are equal. Compare them with the floor: the distance
+between two sets of real signals.
 """
 
 from collections.abc import Callable
@@ -10,11 +11,11 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 BLOCKS = 10
-"""Of which standard errors are made."""
+"""Number of blocks of the jackknife."""
 
 
 class _Given(nn.Identity):
-    """Features that are at hand already, where torchmetrics wants a network."""
+    """Passes precomputed features through, because torchmetrics expects a network."""
 
     def __init__(self, num_features: int) -> None:
         super().__init__()
@@ -22,7 +23,7 @@ class _Given(nn.Identity):
 
 
 def frechet(x: Float[Tensor, "m d"], reference: Float[Tensor, "n d"]) -> float:
-    """Fréchet distance of two sets of features, each taken for a Gaussian: |μ-ν|² + tr(C + D - 2 (C D)^½).
+    """Fréchet distance between Gaussians fitted to two sets of features: |μ-ν|² + tr(C + D - 2 (C D)^½).
 
     >>> features = torch.randn(500, 3, generator=torch.Generator().manual_seed(0))
     >>> round(frechet(features + torch.tensor([3.0, 0.0, 4.0]), features), 3)
@@ -39,13 +40,14 @@ def frechet(x: Float[Tensor, "m d"], reference: Float[Tensor, "n d"]) -> float:
 def kid(x: Float[Tensor, "m d"], reference: Float[Tensor, "n d"], largest: int = 1000) -> float:
     """Kernel distance (Bińkowski et al., 2018): squared MMD with the kernel (f·g/d + 1)³.
 
-    The mean over disjoint blocks of at most `largest`. It is unbiased: zero on average for equal laws, so it may be negative.
+    The mean over disjoint blocks of at most `largest`. It is unbiased: zero on average for equal distributions, so it may be
+    negative.
     """
     from torchmetrics.image.kid import poly_mmd
 
     n = min(len(x), len(reference))
     if n < 2:
-        raise ValueError(f"KID needs at least two samples of either kind, but was given {n}.")
+        raise ValueError(f"KID needs at least two samples of each kind, but got {n}.")
     size = n // -(-n // largest)
     pairs = zip(x[:n].double().split(size), reference[:n].double().split(size), strict=True)
     return float(torch.stack([poly_mmd(real, drawn) for drawn, real in pairs if len(real) == size]).mean())
@@ -64,9 +66,9 @@ def sliced_wasserstein(
 
 
 def correlation_error(x: Float[Tensor, "m *n"], reference: Float[Tensor, "k *n"]) -> float:
-    """Root mean square error of the correlations between entries; those constant in the reference have none, and are left out.
+    """Root mean square error of the correlations between entries. Entries that are constant in the reference are omitted.
 
-    A mask-blind network makes correlations too weak: `correlation_strength` tells the direction of the error.
+    A mask-blind network makes correlations too weak: `correlation_strength` gives the direction of the error.
 
     >>> g = torch.Generator().manual_seed(0)
     >>> y = torch.randn(20_000, 1, generator=g)
@@ -79,7 +81,7 @@ def correlation_error(x: Float[Tensor, "m *n"], reference: Float[Tensor, "k *n"]
 
 
 def correlation_strength(x: Float[Tensor, "m *n"], reference: Float[Tensor, "k *n"]) -> float:
-    """By which factor correlations are those of the reference, in the least squares: below 1 they are too weak."""
+    """Least-squares ratio of the correlations to those of the reference: below 1 they are too weak."""
     mine, real = _off_diagonal(x, reference)
     return float((mine * real).sum() / real.square().sum())
 
@@ -95,7 +97,7 @@ def _off_diagonal(x: Tensor, reference: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def _correlations(x: Tensor) -> Tensor:
-    """A constant has no correlation with anything: 0."""
+    """The correlation with a constant is 0."""
     centred = x - x.mean(0)
     norms = torch.linalg.vector_norm(centred, dim=0)
     scaled = centred / torch.where(norms > 0, norms, 1.0)
@@ -105,13 +107,13 @@ def _correlations(x: Tensor) -> Tensor:
 def precision_and_recall(
     x: Float[Tensor, "m d"], reference: Float[Tensor, "n d"], neighbours: int = 3
 ) -> tuple[float, float]:
-    """Share of x that lies where the reference is, and of the reference where x is (Kynkäänniemi et al., 2019).
+    """Share of x inside the support of the reference, and vice versa (Kynkäänniemi et al., 2019).
 
-    Where a set is: within the distance of each of its points to its k-th nearest neighbour. Both sets count alike.
+    The support of a set is the union of balls around its points that reach to their k-th nearest neighbours.
     """
     n = min(len(x), len(reference))
     if n <= neighbours:
-        raise ValueError(f"Precision and recall need more than {neighbours} samples, but were given {n}.")
+        raise ValueError(f"Precision and recall need more than {neighbours} samples, but got {n}.")
     x, reference = x[:n].double(), reference[:n].double()
     return _share_within(x, reference, neighbours), _share_within(reference, x, neighbours)
 
@@ -128,7 +130,7 @@ def _share_within(points: Tensor, balls: Tensor, neighbours: int, at_once: int =
 def jackknife(
     distance: Callable[[Tensor, Tensor], float], x: Float[Tensor, "m *n"], reference: Float[Tensor, "k *n"]
 ) -> float:
-    """Standard error of a distance, by leaving out a tenth of both sets at a time: it counts the chance in either."""
+    """Standard error of a distance by the jackknife, leaving out a tenth of both sets at a time."""
 
     def without(block: int, values: Tensor) -> Tensor:
         return values[torch.arange(len(values)) % BLOCKS != block]

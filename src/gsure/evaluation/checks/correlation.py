@@ -1,19 +1,19 @@
-"""Canonical correlation of windows of error and mask, linear and deep, judged on samples that it was not fitted to.
+"""Canonical correlation between windows of error and mask, linear and deep, evaluated on samples that it was not fitted to.
 
 Linear CCA finds directions a, b for which aᵀe and bᵀm correlate most; deep CCA (Andrew, Arora, Bilmes and Livescu, 2013) does
 so for the outputs H₁, H₂ of two small networks, by maximising the sum of their canonical correlations
 
     corr(H₁, H₂) = ‖Σ₁₁^(-½) Σ₁₂ Σ₂₂^(-½)‖_tr.
 
-Computed stably: Cholesky factors stand in for the roots, whose gradients divide by differences of eigenvalues.
-L₁⁻¹ Σ₁₂ L₂⁻ᵀ has the same singular values, and the gradient of their sum divides by nothing.
+For stability we replace the roots, whose gradients divide by differences of eigenvalues, by Cholesky factors.
+L₁⁻¹ Σ₁₂ L₂⁻ᵀ has the same singular values, and the gradient of their sum has no such division.
 
-Either finds correlations in noise, if it may judge itself. So samples are parted in three: some to fit, some to choose (when
-to stop, which pair of canonical variables), some to judge. The functions being fixed by then, what chance can do is seen by
-shuffling the masks of the samples that judge: that is the level of "no correlation".
+On the samples they are fitted to, both find correlations in noise. So the samples are split into three parts: to fit, to
+select (when to stop, which pair of canonical variables), and to test. For the test samples the functions are fixed; shuffling
+their masks gives the level that a correlation reaches by chance.
 
-Windows of all places go into one analysis, and at each place the mean over samples is taken off every variable. Else error
-and mask would correlate over places, where both change over the signal (as in a spectrum), though independent at each.
+Windows of all places go into one analysis, and at each place every variable is centred over samples. Otherwise error and mask
+would correlate over places if both change over the signal (as in a spectrum), although they are independent at each place.
 """
 
 import copy
@@ -31,15 +31,17 @@ Method = Literal["linear", "deep"]
 Maps = tuple[Callable[[Tensor], Tensor], Callable[[Tensor], Tensor]]
 
 PAIRS = 4
-"""Canonical variables that are fitted; the pair that does best on the second part is judged."""
+"""Number of fitted canonical variables; the pair that is best on the second part is tested."""
 SHARES = (0.5, 0.7)
-"""Where parts end: half of the samples to fit, a fifth to choose, the rest to judge."""
-LEVEL = 3.0
-"""Correlations up to so many standard deviations of shuffled ones count as none: one in 700 of chance is above."""
+"""Ends of the parts: half of the samples to fit, a fifth to select, the rest to test."""
+MAX_DEVIATIONS = 3.0
+"""Correlations up to so many standard deviations of shuffled ones count as chance; one in 700 by chance is above."""
 MIN_SAMPLES = 40
-"""Samples below which no correlation is judged."""
+"""Correlations of fewer samples are not tested."""
+MIN_GROUPS = 10
+"""With fewer groups, samples are split without regard to them."""
 RIDGE = 1e-3
-"""Added to the variances, relative to their mean: masks of units that are dropped together are collinear."""
+"""Added to the variances, relative to their mean, because masks of entries that are dropped together are collinear."""
 
 
 class Rows(NamedTuple):
@@ -54,7 +56,7 @@ class Rows(NamedTuple):
 class Windows:
     """Windows of error and mask at the same p places of n samples, the error under r draws of noise.
 
-    A window that is not `present` does not count. Samples of one group (a volume) need not be independent of each other.
+    Windows that are not `present` do not count. Samples of one group (a volume) may be dependent.
     """
 
     error: Float[Tensor, "n r p d"]
@@ -69,21 +71,21 @@ class Windows:
         return Windows(self.error[samples], self.mask[samples], self.present[samples], self.group[samples])
 
     def rows(self) -> Rows:
-        """All that are present, one below the other."""
+        """All windows that are present, as rows."""
         draws = self.error.shape[1]
         mask, place = self.mask[self.present], torch.arange(self.mask.shape[1]).expand(self.present.shape)[self.present]
         error = self.error.movedim(1, 2)[self.present].flatten(0, 1)
         return Rows(error, mask.repeat_interleave(draws, 0), place.repeat_interleave(draws))
 
     def standardised(self, fit: Int[Tensor, " k"]) -> "Windows":
-        """With mean 0 and variance 1 of each entry at each place over the samples `fit`; 0 where it never changes."""
+        """Each entry at each place with mean 0 and variance 1 over the samples `fit`; 0 where it never changes."""
         here = self.present
         error = _standardise(self.error, here[:, None, :, None], fit, (0, 1))
         return Windows(error, _standardise(self.mask, here[:, :, None], fit, (0,)), here, self.group)
 
 
 class Correlation(NamedTuple):
-    """What was found, and how far chance reaches."""
+    """A correlation, and the level that it could reach by chance."""
 
     value: float
     level: float
@@ -92,24 +94,24 @@ class Correlation(NamedTuple):
 def correlate(
     windows: Windows, method: Method, generator: torch.Generator, permutations: int = 199, steps: int = 200
 ) -> Correlation:
-    """The first canonical correlation between error and mask, on samples that were not used to find it."""
+    """The first canonical correlation between error and mask, on samples that were not used to fit it."""
     if len(windows) < MIN_SAMPLES:
-        raise ValueError(f"Correlations are judged on at least {MIN_SAMPLES} samples, but there are {len(windows)}.")
-    fit, choose, judge = part(windows.group, generator)
+        raise ValueError(f"Correlations need at least {MIN_SAMPLES} samples, but there are {len(windows)}.")
+    fit, select, test = part(windows.group, generator)
     windows = windows.standardised(fit)
-    rows, others, judged = windows[fit].rows(), windows[choose].rows(), windows[judge]
+    rows, others, tested = windows[fit].rows(), windows[select].rows(), windows[test]
     maps = linear_cca(rows) if method == "linear" else deep_cca(rows, others, steps=steps, generator=generator)
     best = int(pair_correlations(maps, others).argmax())
     with torch.no_grad():
-        u, v = maps[0](judged.error)[..., best], maps[1](judged.mask)[..., best]
-    orders = [shuffle(judged.group, generator) for _ in range(permutations)]
-    chance = torch.tensor([_correlation(u, v, judged.present, order) for order in orders])
-    level = float(chance.mean()) + LEVEL * float(chance.std())
-    return Correlation(_correlation(u, v, judged.present, torch.arange(len(v))), level)
+        u, v = maps[0](tested.error)[..., best], maps[1](tested.mask)[..., best]
+    orders = [shuffle(tested.group, generator) for _ in range(permutations)]
+    chance = torch.tensor([_correlation(u, v, tested.present, order) for order in orders])
+    level = float(chance.mean()) + MAX_DEVIATIONS * float(chance.std())
+    return Correlation(_correlation(u, v, tested.present, torch.arange(len(v))), level)
 
 
 def linear_cca(rows: Rows, pairs: int = PAIRS) -> Maps:
-    """Two maps to canonical variables, the most correlated first: as many as asked for, or as the smaller side has.
+    """Two maps to canonical variables, the most correlated first: `pairs` of them, or as many as the smaller side has.
 
     >>> x = torch.randn(1000, 3, generator=torch.Generator().manual_seed(0))
     >>> rows = Rows(x, x[:, :1] + x[:, 1:2], torch.zeros(1000, dtype=torch.int64))
@@ -136,7 +138,7 @@ def deep_cca(
     batch: int = 1024,
     generator: torch.Generator,
 ) -> Maps:
-    """Two small networks, each followed by linear CCA of their outputs; stopped where they did best on `others`."""
+    """Two small networks, followed by linear CCA of their outputs, with early stopping on `others`."""
     with forked(seed_from(generator)):
         networks = [_network(values.shape[1], width, pairs) for values in (rows.error, rows.mask)]
     parameters = [p for network in networks for p in network.parameters()]
@@ -159,18 +161,18 @@ def deep_cca(
 
 
 def pair_correlations(maps: Maps, rows: Rows) -> Float[Tensor, " pairs"]:
-    """Between the first canonical variables of either side, the second, and so on."""
+    """Correlation between the first canonical variables of both sides, the second, and so on."""
     with torch.no_grad():
         u, v = _centre(maps[0](rows.error), rows.place), _centre(maps[1](rows.mask), rows.place)
     return (u * v).sum(0) / (u.square().sum(0) * v.square().sum(0)).sqrt().clamp(min=1e-12)
 
 
 def part(group: Int[Tensor, " n"], generator: torch.Generator) -> tuple[Tensor, Tensor, Tensor]:
-    """Samples to fit, to choose and to judge; no group is in two parts, if there are ten groups or more and none so large
-    that a part would be left empty."""
+    """Samples to fit, to select and to test. No group is in two parts, unless there are fewer than ten groups or one is so
+    large that a part would be empty."""
     names, group = torch.unique(group, return_inverse=True)
     alone = torch.arange(len(group))
-    parts = _cut(group if len(names) >= 10 else alone, generator)
+    parts = _cut(group if len(names) >= MIN_GROUPS else alone, generator)
     return parts if min(map(len, parts)) > 0 else _cut(alone, generator)
 
 
@@ -184,7 +186,7 @@ def _cut(group: Int[Tensor, " n"], generator: torch.Generator) -> tuple[Tensor, 
 
 
 def shuffle(group: Int[Tensor, " n"], generator: torch.Generator) -> Int[Tensor, " n"]:
-    """Samples in random order, those of a group together: what is alike within a group stays so."""
+    """Samples in random order, with those of a group together."""
     rank = torch.randperm(int(group.max()) + 1, generator=generator)
     return torch.argsort(rank[group], stable=True)
 
@@ -216,7 +218,7 @@ def _whitened(rows: Rows) -> tuple[Tensor, tuple[Tensor, Tensor]]:
 
 
 def _centre(values: Tensor, place: Tensor) -> Tensor:
-    """Without the mean over all windows of the same place."""
+    """Subtract the mean over all windows of the same place."""
     sums = values.new_zeros(int(place.max()) + 1, values.shape[1]).index_add(0, place, values)
     return values - (sums / place.bincount().clamp(min=1)[:, None])[place]
 
@@ -238,7 +240,7 @@ def _outputs(networks: list[nn.Sequential], rows: Rows) -> Rows:
 
 
 def _compose(networks: list[nn.Sequential], rows: Rows) -> Maps:
-    """The networks as they are now, and linear CCA of their outputs."""
+    """A copy of the networks, followed by linear CCA of their outputs."""
     now = copy.deepcopy(networks)
     with torch.no_grad():
         f, g = linear_cca(_outputs(now, rows))

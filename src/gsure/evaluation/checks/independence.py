@@ -1,16 +1,16 @@
-"""Is the denoising error independent of the mask? Proposition 1 (thm:ensemble) needs it, and no network quite obeys.
+"""Is the denoising error independent of the mask? Proposition 1 (thm:ensemble) assumes it; networks violate it to some degree.
 
-As in the paper: canonical correlation, linear and deep, between windows of the error e = f(x̄_t) - x̄ and of P at the same
-place, against t. Beyond the paper: how far chance reaches, and what the assumption is for: E‖W P e‖² / E‖e‖², the share of the
-error that the loss sees, which independence makes 1.
+As in the paper: the canonical correlation, linear and deep, between windows of the error e = f(x̄_t) - x̄ and of P at the same
+place, against t. Beyond the paper: how large correlations are by chance, and what the assumption is for: E‖W P e‖² / E‖e‖²,
+the share of the error that the loss sees, which is 1 under independence.
 
-Without clean signals the error is known on kept entries only, and there but for noise: ((1-ρ) f + ρ x̄_t/√ᾱ - ȳ)/(1-ρ) is f - x̄
-and Gaussian noise that is independent of x̄, x̄_t and P (docs/method.md). Then the error of a window is that of the entry in its
-middle, where it was kept. Noise can hide a correlation but not make one, so what is found is there; but the error of dropped
-entries, by which the assumption fails first, is not seen.
+Without clean signals the error is known only on measured entries, with additional noise: ((1-ρ) f + ρ x̄_t/√ᾱ - ȳ)/(1-ρ) is
+f - x̄ plus Gaussian noise that is independent of x̄, x̄_t and P (docs/method.md). The error of a window is then that of its
+central entry, if it was measured. Noise can hide a correlation but not create one, so a correlation that is found is real. But
+the check does not see the error of entries that were not measured, where the assumption fails first.
 """
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -18,65 +18,53 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from gsure.denoiser import BaseDenoiser
-from gsure.evaluation.checks.check import Check, judge
+from gsure.evaluation.checks.check import Check, judge, measure_at
 from gsure.evaluation.checks.correlation import Windows, correlate
+from gsure.evaluation.checks.held_out import HeldOut
 from gsure.evaluation.checks.windows import Places, as_images, place_windows
 from gsure.measurement import Measurement
-from gsure.random import Generators, generators, normal
+from gsure.random import Stream, keyed_generator
 
 NAME, TITLE = "independence", "Is the denoising error independent of the mask?"
-WEAK = 0.1
-"""Correlations up to this are too weak to matter, even where they are certain; so is a share of the error within this of 1."""
-LEAST = 0.1
-"""Without clean signals, times at which 1 - ρ is below it are left out: noise would be divided by it."""
-ROWS = 512
-"""Fewer measurements than this are looked at under several draws of noise, 4 at most."""
-STREAM = 11
-"""Keeps this noise apart from that of training and validation."""
-
-Batch = tuple[Measurement, Tensor | None, Sequence[int]]
-"""Measurements, the clean x̄ behind them if there is one, and their numbers in the file, which determine their noise."""
-Read = Callable[[], Iterator[Batch]]
-"""Reads the same measurements again for each time; so they need not fit into memory."""
+MAX_DEPENDENCE = 0.1
+"""Smaller correlations do not matter, even if significant; nor does a share of the error that differs from 1 by less."""
+MIN_REMAINDER = 0.1
+"""Without clean signals, timesteps with a smaller 1 - ρ are skipped, because the noise would be divided by it."""
+MIN_WINDOWS, MAX_DRAWS = 512, 4
+"""Fewer measurements than this are used with several draws of noise each."""
 
 
 def check_independence(
     denoiser: BaseDenoiser,
-    read: Read,
+    data: HeldOut,
     times: Sequence[int],
-    coverage: Float[Tensor, "..."],
-    group: Int[Tensor, " n"],
-    *,
-    seed: int = 0,
     advance: Callable[[int], None] = lambda done: None,
 ) -> Check:
-    """Canonical correlations and the share of the error that the loss sees, at each time, and in words what they say.
-
-    `group` says which measurements, in the order of `read`, are of one volume.
-    """
-    masks, loudest = [], 0.0
-    for measurement, xbar, _ in read():  # noqa: B007
+    """Canonical correlations and the share of the error that the loss sees, at each timestep, and the verdict."""
+    masks, max_std = [], 0.0
+    for measurement, xbar, _ in data.read():  # noqa: B007
         masks.append(measurement.mask.expand(len(measurement), *measurement.mask.shape[1:]))
-        loudest = max(loudest, measurement.max_std)
+        max_std = max(max_std, measurement.max_std)
     places = place_windows(torch.cat(masks), measurement.shape[1:], overlap=xbar is None)
     if not places.corners:
         return Check(NAME, TITLE, "holds", "All masks are the same, so nothing can depend on them.")
     if xbar is None:
-        quiet = [t for t in times if 1 - (loudest / float(denoiser.schedule.sigma[t])) ** 2 < LEAST]
-        times = [t for t in times if t not in quiet]
-        advance(len(quiet))
-    draws = max(1, min(4, -(-ROWS // len(group))))
-    rows = []
-    for t in times:
-        windows, row = _gather(denoiser, read, t, places, coverage, group, draws, seed)
-        (generator,) = generators(seed, STREAM, indices=[t])
+        skipped = [t for t in times if 1 - (max_std / float(denoiser.schedule.sigma[t])) ** 2 < MIN_REMAINDER]
+        times = [t for t in times if t not in skipped]
+        advance(len(skipped))
+    draws = max(1, min(MAX_DRAWS, -(-MIN_WINDOWS // len(data))))
+
+    def measure(t: int) -> dict[str, Any]:
+        windows, row = _gather(denoiser, data, t, places, draws)
+        generator = keyed_generator(data.seed, Stream.INDEPENDENCE_FIT, t)
         for kind in ("linear", "deep"):
             found = correlate(windows, kind, generator)
             row |= {kind: found.value, f"{kind}_level": found.level}
-        rows.append({"t": t, **row})
-        advance(1)
-    numbers = {"window": list(places.size), "places": len(places.corners), "measurements": len(group), "draws": draws}
-    numbers |= {"error": "of kept entries" if xbar is None else "of all entries", "times": rows}
+        return row
+
+    numbers = {"window": list(places.size), "places": len(places.corners), "measurements": len(data), "draws": draws}
+    numbers |= {"error": "of measured entries" if xbar is None else "of all entries"}
+    numbers["times"] = measure_at(times, measure, advance)
     return _in_words(numbers, denoiser.schedule.T)
 
 
@@ -86,11 +74,11 @@ def denoising_error(
     measurement: Measurement,
     t: Int[Tensor, " b"],
     xbar: Float[Tensor, "b *n"] | None,
-    generator: Generators,
+    eps: Float[Tensor, "b *n"],
 ) -> Float[Tensor, "b *n"]:
-    """f(x̄_t) - x̄; without x̄, that and independent noise on kept entries, and 0 on the others."""
+    """f(x̄_t) - x̄; without x̄, the same plus independent noise on measured entries, and 0 on the others."""
     alpha_bar_t = denoiser.schedule.at(t, like=measurement.ybar)
-    xbar_t = measurement.perturb(alpha_bar_t, normal(measurement.shape, generator, like=measurement.ybar))
+    xbar_t = measurement.perturb(alpha_bar_t, eps)
     xbar_hat = denoiser(xbar_t, t, measurement.mask)
     if xbar is not None:
         return xbar_hat - xbar
@@ -100,58 +88,40 @@ def denoising_error(
 
 
 def _gather(
-    denoiser: BaseDenoiser,
-    read: Read,
-    t: int,
-    places: Places,
-    coverage: Tensor,
-    group: Tensor,
-    draws: int,
-    seed: int,
+    denoiser: BaseDenoiser, data: HeldOut, t: int, places: Places, draws: int
 ) -> tuple[Windows, dict[str, float]]:
-    """Windows of error and mask at one time; and the share of the error that the loss sees, where all of it is known."""
+    """Windows of error and mask at one timestep; and, with clean signals, the share of the error that the loss sees."""
     parts: list[tuple[Tensor, Tensor, Tensor]] = []
     sums: list[Tensor] = []
     xbar = None
-    for measurement, xbar, indices in read():
+    for measurement, xbar, indices in data.read():
         mask = as_images(measurement.mask)
         middle = (mask.shape[2] > 1, mask.shape[3] > 1) if xbar is None else (False, False)
-        weight = torch.where(coverage > 0, 1 / coverage, 0.0).to(measurement.ybar) * measurement.mask
+        weight = data.squared_weight(measurement)
         time, errors, total = torch.full((len(measurement),), t), [], torch.zeros(())
         for draw in range(draws):
-            error = denoising_error(
-                denoiser, measurement, time, xbar, generators(seed, STREAM, t, draw, indices=indices)
-            )
+            eps = data.noise(measurement.ybar, Stream.INDEPENDENCE_NOISE, t, draw, indices=indices)
+            error = denoising_error(denoiser, measurement, time, xbar, eps)
             errors.append(places.cut(error, middle).float().cpu())
             square = error.double() ** 2
             total = total + torch.stack([(weight * square).flatten(1).sum(1), square.flatten(1).sum(1)]).cpu()
-        kept = places.cut(mask, middle).amin(2) == 1
-        parts.append(
-            (
-                torch.stack(errors, 1),
-                places.cut(mask).float().cpu(),
-                (kept if xbar is None else torch.ones_like(kept)).cpu(),
-            )
-        )
+        measured = places.cut(mask, middle).amin(2) == 1
+        present = measured if xbar is None else torch.ones_like(measured)
+        parts.append((torch.stack(errors, 1), places.cut(mask).float().cpu(), present.cpu()))
         sums.append(total)
     error, mask, present = (torch.cat(some) for some in zip(*parts, strict=True))
+    windows = Windows(error, mask, present, data.group)
+    if xbar is None:
+        return windows, {}
     projected, full = torch.cat(sums, 1)
-    return Windows(error, mask, present, group), {} if xbar is None else _share(projected, full, group)
-
-
-def _share(projected: Float[Tensor, " n"], full: Float[Tensor, " n"], group: Int[Tensor, " n"]) -> dict[str, float]:
-    """E‖W P e‖² / E‖e‖² with its standard error; samples of one group need not be independent."""
-    if not full.any():
-        return {"seen": 1.0, "seen_se": 0.0}  # there is no error to miss
-    share = projected.sum() / full.sum()
-    by_group = torch.zeros(int(group.max()) + 1, dtype=full.dtype).index_add(0, group, projected - share * full)
-    return {"seen": float(share), "seen_se": float(by_group.square().sum().sqrt() / full.sum())}
+    seen, se = data.ratio(projected, full) if full.any() else (1.0, 0.0)  # without errors, none is missed
+    return windows, {"seen": seen, "seen_se": se}
 
 
 def fails(row: Mapping[str, Any]) -> bool:
-    """Whether a dependence at one time is both certain and large enough to matter."""
-    correlated = any(row[kind] > max(WEAK, row[f"{kind}_level"]) for kind in ("linear", "deep"))
-    return correlated or ("seen" in row and abs(row["seen"] - 1) > max(WEAK, 3 * row["seen_se"]))
+    """Whether a dependence at one timestep is both significant and large enough to matter."""
+    correlated = any(row[kind] > max(MAX_DEPENDENCE, row[f"{kind}_level"]) for kind in ("linear", "deep"))
+    return correlated or ("seen" in row and abs(row["seen"] - 1) > max(MAX_DEPENDENCE, 3 * row["seen_se"]))
 
 
 def _in_words(numbers: dict[str, Any], T: int) -> Check:
@@ -162,23 +132,23 @@ def _in_words(numbers: dict[str, Any], T: int) -> Check:
     sides = (
         f"{window} windows of the error and of the mask"
         if has_all
-        else f"a kept entry's error and the {window} mask around it"
+        else f"the error of a measured entry and the {window} mask around it"
     )
     words = (
-        f"Between {sides}, the (deep) canonical correlation is up to {most['deep']:.2f}, at t = {most['t']}, where "
-        f"chance reaches {most['deep_level']:.2f}."
+        f"The (deep) canonical correlation between {sides} is up to {most['deep']:.2f}, at t = {most['t']}, where "
+        f"{most['deep_level']:.2f} is possible by chance."
     )
     if has_all:
         seen = ", ".join(
             f"{100 * row['seen']:.0f} % at t = {row['t']}" for row in (rows[0], rows[len(rows) // 2], rows[-1])
         )
-        words += f" Of the squared error, the loss sees {seen}."
+        words += f" The loss sees {seen} of the squared error."
     else:
-        words += " Without clean signals the error of dropped entries is not known."
+        words += " Without clean signals the error of entries that were not measured is unknown."
         verdict = "not checked: needs --clean" if verdict == "holds" else verdict
     if verdict == "broken":
         words += (
-            " At the last times x̄_t is noise, in which no network can see the mask: the masks themselves depend on the "
-            "signals, or the network is told the mask and errs by it."
+            " At the last timesteps x̄_t is noise, in which no network can see the mask: either the masks themselves depend on "
+            "the signals, or the network is mask-conditioned and uses the mask wrongly."
         )
     return Check(NAME, TITLE, verdict, words, numbers=numbers)

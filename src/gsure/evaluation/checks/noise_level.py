@@ -1,8 +1,9 @@
-"""How much of the diffusion's noise was there before? The paper's second limitation: loud measurements.
+"""How much of the diffusion's noise is measurement noise? The paper's second limitation: high measurement noise.
 
-At time t the share ρ_t = ᾱ_t std²/(1 - ᾱ_t) of the noise in x̄_t is measurement noise. Where it comes near 1, measurement noise
-is all the noise there is, and hardly tells the error against the clean signal (docs/method.md). And as the diffusion cannot
-start more quietly than the measurements are, the last step of generation has to remove all noise of the first level, ς_1.
+At timestep t the share ρ_t = ᾱ_t std²/(1 - ᾱ_t) of the noise in x̄_t is measurement noise. Near 1, nearly all noise is
+measurement noise, which carries little information on the error against the clean signal (docs/method.md). The diffusion
+cannot start at a lower noise than that of the measurements, so the last sampling step has to remove all noise of the first
+level, ς_1.
 """
 
 from collections.abc import Sequence
@@ -12,15 +13,16 @@ from jaxtyping import Float
 from torch import Tensor
 
 from gsure.evaluation.checks.check import Check
+from gsure.formatting import percent
 from gsure.schedule import Schedule
 
 NAME, TITLE = "noise", "Is the measurement noise small beside the diffusion's?"
 NEAR = 0.9
-"""From this ρ on, measurement noise is nearly all the noise: `tweedie` fades out (its floor is 1 - ρ = 0.1)."""
-STEPS = 0.05
-"""Such times may be this share of all."""
-LOUD = 0.1
-"""The first level may be this share of the signal's own standard deviation."""
+"""Above this ρ, nearly all noise is measurement noise, and `tweedie` fades out (its floor is 1 - ρ = 0.1)."""
+MAX_SHARE_OF_TIMES = 0.05
+"""The largest share of timesteps with such a ρ."""
+MAX_FIRST_LEVEL = 0.1
+"""The largest first level, as a share of the signal's own standard deviation."""
 
 
 def noise_ratio(schedule: Schedule, std: float) -> Float[Tensor, " T"]:
@@ -33,24 +35,26 @@ def noise_ratio(schedule: Schedule, std: float) -> Float[Tensor, " T"]:
 
 
 def check_noise(schedule: Schedule, std: Float[Tensor, " k"], signal_std: float, shown: Sequence[int]) -> Check:
-    """`std` is that of many kept entries, `signal_std` that of the signals' entries; `shown` are the times of the figure."""
-    loudest, typical = float(std.max()), float(std.median())
-    ratio, common = noise_ratio(schedule, loudest), noise_ratio(schedule, typical)
+    """`std` is that of many measured entries, `signal_std` that of the signals; `shown` are the timesteps of the figure."""
+    largest, typical = float(std.max()), float(std.median())
+    ratio, common = noise_ratio(schedule, largest), noise_ratio(schedule, typical)
     near, half = int((ratio > NEAR).sum()), int((ratio > 0.5).sum())
     first = float(schedule.sigma[1])
-    numbers: dict[str, Any] = {"largest_std": loudest, "median_std": typical, "signal_std": signal_std, "T": schedule.T}
+    numbers: dict[str, Any] = {"largest_std": largest, "median_std": typical, "signal_std": signal_std, "T": schedule.T}
     numbers |= {"first_level": first, "near_one": near, "above_half": half}
     numbers["times"] = [{"t": t, "largest": float(ratio[t - 1]), "median": float(common[t - 1])} for t in shown]
     words = (
-        f"Measurement noise is more than half of all noise at {half} of {schedule.T} times, more than {NEAR:g} of it at "
-        f"{near}. The diffusion starts at a noise of {first:.3g}, {100 * first / signal_std:.2g} % of the signal's own std."
+        f"Measurement noise is more than half of all noise at {half} of {schedule.T} timesteps, and more than {NEAR:g} of it "
+        f"at {near}. The diffusion starts at a noise level of {first:.3g}, {percent(first / signal_std)} of the signal's std."
     )
     verdict = "holds"
-    if first > LOUD * signal_std:
+    if first > MAX_FIRST_LEVEL * signal_std:
         verdict = "doubtful"
-        words += " One step of generation has to remove all of it, which the paper warns of."
-    if near > STEPS * schedule.T:
+        words += " The last sampling step has to remove all of it, which the paper warns of."
+    if near > MAX_SHARE_OF_TIMES * schedule.T:
         verdict = f"doubtful for t < {near + 1}"
-    if loudest > 3 * typical > 0:
-        words += f" One entry is {loudest / typical:.1f} times as loud as the median one, and sets that start for all."
+    if largest > 3 * typical > 0:
+        words += (
+            f" The largest noise std of an entry, which sets that start, is {largest / typical:.1f} times the median."
+        )
     return Check(NAME, TITLE, verdict, words, numbers=numbers)

@@ -1,4 +1,4 @@
-"""Windows at the same places of signals and of their masks, whatever shape either has."""
+"""Windows at the same places of signals and of their masks, for any shapes."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -7,21 +7,23 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-SIDE = 8
-"""Of a window, as in the paper; at most half the signal's, so that there is more than one."""
-PLACES = 16
-"""Windows of a sample that are looked at, at most."""
+from gsure.data.measurements import evenly_spread
+
+MAX_SIDE = 8
+"""Side of a window, as in the paper; at most half the signal's, so that there is more than one window."""
+MAX_PLACES = 16
+"""The largest number of windows of a sample."""
 
 
 @dataclass(frozen=True)
 class Places:
-    """Where windows lie in images of (height, width)."""
+    """Places of windows in images of (height, width)."""
 
     size: tuple[int, int]
     corners: tuple[tuple[int, int], ...]
 
     def cut(self, x: Float[Tensor, "b *n"], middle: tuple[bool, bool] = (False, False)) -> Float[Tensor, "b p d"]:
-        """Windows of images, or of masks that have one row or column for all; along axes of `middle`, only that of them."""
+        """Windows of images, or of masks with one row or column for all; along the axes of `middle`, only their middle."""
         x = as_images(x)
         return torch.stack([x[:, :, rows, columns].flatten(1) for rows, columns in self._spans(x.shape[2:], middle)], 1)
 
@@ -45,13 +47,13 @@ def as_images(x: Float[Tensor, "b *n"]) -> Float[Tensor, "b c h w"]:
 
 
 def place_windows(mask: Float[Tensor, "n ..."], shape: Sequence[int], overlap: bool = False) -> Places:
-    """Side by side over a signal of this shape, or half over each other; of those in which masks differ, 16 at most."""
+    """Adjacent or half-overlapping windows of a signal of this shape; at most 16 of those in which masks differ."""
     height, width = (1, *shape)[-2:]
-    size = (max(1, min(SIDE, height // 2)), max(1, min(SIDE, width // 2)))
+    size = (max(1, min(MAX_SIDE, height // 2)), max(1, min(MAX_SIDE, width // 2)))
     strides = [max(1, side // 2) if overlap else side for side in size]
     rows, columns = (range(0, h - s + 1, step) for h, s, step in zip((height, width), size, strides, strict=True))
     every = Places(size, tuple((row, column) for row in rows for column in columns))
     windows = every.cut(mask)
     changing = (windows != windows[:1]).any(0).any(1).nonzero().flatten().tolist()
-    count = min(PLACES, len(changing))
-    return Places(size, tuple(every.corners[changing[k * len(changing) // count]] for k in range(count)))
+    chosen = evenly_spread(MAX_PLACES, len(changing)) if changing else ()
+    return Places(size, tuple(every.corners[changing[k]] for k in chosen))
