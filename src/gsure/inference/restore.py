@@ -71,7 +71,7 @@ def restore(
     made_of = {
         "step": step,
         "weights": weights,
-        "fingerprint": data.fingerprint(),
+        "fingerprint": _fingerprint(data),
         **posterior.options(),
         "batch": batch,
     }
