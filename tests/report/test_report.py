@@ -19,7 +19,7 @@ from running import QUICK, TINY, make_files
 
 import gsure
 from gsure.cli import main, make_parser
-from gsure.plotting import images
+from gsure.plotting import mosaics
 from gsure.report import report
 from gsure.report.collect import as_request, collect
 from gsure.report.tables import errors
@@ -361,7 +361,7 @@ def test_a_large_png_is_shrunk():
     noise = np.random.default_rng(0).integers(0, 255, (450, 1600, 3), np.uint8)
     buffer = io.BytesIO()
     Image.fromarray(noise).save(buffer, "PNG")
-    shown = images.embed_png(buffer.getvalue(), "noise")
+    shown = mosaics.embed_png(buffer.getvalue(), "noise")
     assert len(shown.url) < len(buffer.getvalue()) / 3
     assert (shown.width, shown.height) == (1100, 309)
 
@@ -413,7 +413,7 @@ def test_files_that_cannot_be_read_are_named_and_omitted(made, tmp_path):
         assert f"{folder / name} was omitted" in text
         assert str(folder / name) in summary["omitted"]
     assert "figure.png is not shown" in text
-    assert images.embed_png(secret.read_bytes(), "").url not in (folder / "report.html").read_text()
+    assert mosaics.embed_png(secret.read_bytes(), "").url not in (folder / "report.html").read_text()
 
 
 def test_missing_data_is_reported_but_not_required(made, tmp_path):
