@@ -20,6 +20,11 @@ from gsure.training.run import CheckpointName, Config, load_with_config
 from gsure.training.settings import Settings
 from gsure.training.validation import validate
 
+IMPUTED = (
+    "The network was trained on imputed signals, but here it sees measurements with missing entries. The error on fully "
+    "sampled signals, which needs clean ones, says more."
+)
+
 
 def evaluate_denoising(
     run: str | Path,
@@ -47,10 +52,7 @@ def evaluate_denoising(
     data = _open_data(config, denoiser, measurements, t_bins)
     chosen = _held_out(data, config, warnings)
     if config.completed(step):
-        warnings.append(
-            "The network was trained on imputed signals, but here it sees measurements with missing entries. The error on "
-            "fully sampled signals, which needs clean ones, says more."
-        )
+        warnings.append(IMPUTED)
     known = _open_clean(data, config, clean)
     n = min(n, len(chosen))
     examples = Examples(chosen, known, _plain(config.settings, t_bins, n, seed))
