@@ -38,10 +38,10 @@ RESULTS, PHANTOMS = Path(__file__).parents[1] / "docs" / "results" / "mri-r4-sma
 class Linear(BaseDenoiser):
     """E[x̄ | x̄_t] for a Gaussian x̄: its mean given a whole measurement whose noise is that of t."""
 
-    def __init__(self, law: Gaussian) -> None:
+    def __init__(self, prior: Gaussian) -> None:
         super().__init__()
         self.schedule, self.basis = gsure.Schedule.for_noise(SIGMA), BASIS
-        self.variances, self.directions = torch.linalg.eigh(law.covariance)
+        self.variances, self.directions = torch.linalg.eigh(prior.covariance)
 
     def forward(self, xbar_t: Tensor, t: Tensor, condition: Tensor | None = None) -> Tensor:
         alpha_bar = float(self.schedule.alpha_bar[int(t[0])])
@@ -66,7 +66,7 @@ def rate(restored: Tensor, x: Tensor) -> tuple[float, float]:
 
 
 def learn(measurement: gsure.Measurement, x: Tensor) -> tuple[Gaussian, dict[int, list[tuple[float, float]]]]:
-    """The law of most clean phantoms, and by number of phantoms how well those of measurements and of clean ones restore."""
+    """The prior from most clean phantoms, and by number of phantoms how well those of measurements and of clean ones restore."""
     measured: list[gsure.Measurement] = []
     clean: list[gsure.Measurement] = []
     found = {}
@@ -74,11 +74,11 @@ def learn(measurement: gsure.Measurement, x: Tensor) -> tuple[Gaussian, dict[int
         learned_from, whole = measure(seed, more)
         measured.append(learned_from)
         clean.append(gsure.Measurement.clean(BASIS.to_spectral(whole)))
-        laws = [Gaussian.fit(batches, pairs=True) for batches in (measured, clean)]
+        priors = [Gaussian.fit(batches, pairs=True) for batches in (measured, clean)]
         n = sum(map(len, clean))
-        found[n] = [rate(law.mean(measurement), x) for law in laws]
+        found[n] = [rate(prior.mean(measurement), x) for prior in priors]
         print(f"{n:>6}", *(f"{mean:.2f} ({se:.2f})" for mean, se in found[n]), flush=True)
-    return laws[1], found
+    return priors[1], found
 
 
 def draw(found: dict[int, list[tuple[float, float]]], path: Path) -> None:
@@ -110,10 +110,10 @@ def main() -> None:
     measurement, x = measure(seed=2, n=32)
     xbar = BASIS.to_spectral(x)
     print("phantoms, PSNR in dB (standard error) of the posterior mean at R = 4: fitted to measurements, to clean ones")
-    law, found = learn(measurement, x)
+    prior, found = learn(measurement, x)
     if figure is not None:
         draw(found, figure)
-    denoiser = Linear(law)
+    denoiser = Linear(prior)
     print("t, mean squared error on whole phantoms")
     for t in TIMES:
         alpha_bar = float(denoiser.schedule.alpha_bar[t])
@@ -126,7 +126,7 @@ def main() -> None:
     ]
     rows = {
         "zero-filled": measurement.ybar,
-        "posterior mean": law.mean(measurement),
+        "posterior mean": prior.mean(measurement),
         "DDRM, one draw": draws[0],
         f"DDRM, mean of {DRAWS}": torch.stack(draws).mean(0),
     }

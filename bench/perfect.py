@@ -1,29 +1,34 @@
-"""What perfect completion would bring: training as by a preset, but what was not measured is filled in by what is true.
+"""What perfect imputation would gain: train as by a preset, but fill in what was not measured with the truth.
 
     python bench/perfect.py MEASUREMENTS CLEAN OUT [--preset phantom32]
 
-Scored is what was measured and nothing else, as always. So what is left between this and an oracle is the price of targets
-with holes, and what it gains over the preset is the price of draws from another law than the true one. OUT is a run like any
+The loss counts what was measured and nothing else, as always. So what is left between this and a clean-trained reference is
+the price of incomplete targets, and what it gains over the preset is the price of imperfect draws. OUT is a run like any
 other: `gsure restore` takes it. docs/results/README.md has the numbers of phantom32; 25 minutes on one core.
 """
 
 import argparse
-from dataclasses import replace
+import dataclasses
+from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, cast
-from unittest import mock
 
 import numpy as np
 from torch import Tensor
 
-import gsure
 from gsure.data.measurements import Signals
+from gsure.denoiser import Denoiser
+from gsure.files import record_request
 from gsure.training.examples import Examples
+from gsure.training.loop import Loop
+from gsure.training.run import Log, Run
 from gsure.training.settings import Settings, read_preset
-from gsure.training.state import TrainState
+from gsure.training.state import accelerated
+from gsure.training.train import setup
 
 
 class Truth:
-    """In place of completed signals: the clean ones behind the measurements."""
+    """In place of imputed signals: the clean ones behind the measurements."""
 
     def __init__(self, examples: Examples) -> None:
         assert examples.signals is not None
@@ -33,21 +38,39 @@ class Truth:
         return self.signals[self.indices[positions]]
 
 
-def tell_the_truth(state: TrainState, _step: int, _progress: bool) -> None:
-    state.examples = replace(state.examples, completed=cast(Signals, Truth(state.examples)))
-    if state.held_out is not None:
-        state.held_out = replace(state.held_out, completed=cast(Signals, Truth(state.held_out)))
+def with_truth(examples: Examples) -> Examples:
+    return dataclasses.replace(examples, imputed=cast(Signals, Truth(examples)))
 
 
-def main() -> None:
+@dataclass(frozen=True)
+class Perfect:
+    """A curriculum: perfectly imputed signals from the first step on."""
+
+    examples: Examples
+    held_out: Examples | None
+    changes_at: tuple[int, ...] = ()
+
+    def at(self, step: int, averaged: Denoiser) -> tuple[Examples, Examples | None]:
+        return with_truth(self.examples), None if self.held_out is None else with_truth(self.held_out)
+
+
+def train_perfectly(measurements: str, clean: str, out: str, settings: Settings) -> None:
+    run, request = Run(Path(out)), record_request("bench/perfect.py", {"measurements": measurements, "clean": clean})
+    with accelerated(settings.precision) as accelerator:
+        ready = setup(accelerator, measurements, run, settings, clean, False, False, None, None, request)
+        loop = Loop(accelerator, run, ready.config, Log(run, accelerator, 0, None))
+        loop(ready.state, Perfect(ready.examples, ready.held_out), ready.objective, ready.introduce, progress=True)
+
+
+def main(arguments: list[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     for name in ("measurements", "clean", "out"):
         parser.add_argument(name)
     parser.add_argument("--preset", default="phantom32")
-    options = parser.parse_args()
-    settings: dict[str, Any] = read_preset(options.preset) | {"impute_at": [0]}
-    with mock.patch("gsure.training.loop.complete", tell_the_truth):
-        gsure.train(options.measurements, options.out, Settings(**settings), clean=options.clean, progress=True)
+    parser.add_argument("--steps", type=int, help="fewer, to see that it works")
+    options = parser.parse_args(arguments)
+    changes: dict[str, Any] = {"impute_at": []} | ({} if options.steps is None else {"steps": options.steps})
+    train_perfectly(options.measurements, options.clean, options.out, Settings(**read_preset(options.preset, changes)))
 
 
 if __name__ == "__main__":

@@ -26,16 +26,20 @@ import gsure
 from gsure.corruption import Patches
 from gsure.data.measurements import Signals
 from gsure.denoiser import Denoiser
-from gsure.random import generators, normal
+from gsure.files import record_request
+from gsure.random import Stream, generators, normal
 from gsure.training import checkpoints
-from gsure.training.build import DataInfo, make_denoiser, make_objective
-from gsure.training.loop import STREAM, Log, _batches, _draw, _step
+from gsure.training.loop import Loop
+from gsure.training.model import make_denoiser, make_objective
+from gsure.training.run import DataInfo, Log, Run
 from gsure.training.settings import Settings, read_preset
-from gsure.training.setup import setup
-from gsure.training.state import TrainState
+from gsure.training.state import accelerated
+from gsure.training.train import Ready, setup
 from gsure.training.validation import validate
 
 SETTINGS = Settings(**read_preset("digits"))
+SETTINGS_END = 10**6
+"""More steps than the rounds take."""
 BLOCK = 4
 """Steps that a contestant does in its turn: enough that its first, with another's data in the caches, does not decide."""
 
@@ -68,12 +72,12 @@ def contestant(name: str, folder: Path) -> Action:
     """A step of "plain", or of an objective of this name. Each has its network and its optimizer; the data is in memory."""
     data, clean = gsure.open(folder / "d.h5"), Signals(folder / "c.h5")
     measurement, x = data[: SETTINGS.batch], clean[: SETTINGS.batch]
-    about, generator = DataInfo.of(data), torch.Generator().manual_seed(0)
-    denoiser = make_denoiser(SETTINGS, about, data.basis).train()
+    info, generator = DataInfo.of(data), torch.Generator().manual_seed(0)
+    denoiser = make_denoiser(SETTINGS, info, data.basis).train()
     optimizer = torch.optim.Adam(denoiser.parameters(), lr=SETTINGS.lr)
     if name == "plain":
         return lambda: take_step(denoiser, optimizer, lambda: plain_loss(denoiser, x, generator))
-    objective = make_objective(dataclasses.replace(SETTINGS, objective=name), about, data.coverage)
+    objective = make_objective(dataclasses.replace(SETTINGS, objective=name), info, data.coverage, data.max_std)
 
     def loss() -> Tensor:
         return objective(denoiser, measurement, denoiser.schedule.draw(len(x), generator), generator).mean()
@@ -153,54 +157,63 @@ def memory(folder: Path, rounds: int, steps: int) -> None:
     show("  for comparison: gsure-y, double backward / plain", ratios(whole["gsure-y"], whole["plain"]))
 
 
-def loop(state: TrainState, rounds: int) -> None:
-    batches = _batches(state)
-    _, [(numbers, positions)] = next(batches)
-    measurement, generator = state.examples[positions], torch.Generator().manual_seed(0)
+def compare_loop(loop: Loop, ready: Ready, rounds: int) -> None:
+    state, examples, objective = ready.state, ready.examples, ready.objective
+    batches = loop.batches(examples, 0, SETTINGS_END)
+    [(numbers, positions)] = next(batches)
+    measurement, generator = examples[positions], torch.Generator().manual_seed(0)
     t = state.denoiser.schedule.draw(len(positions), generator)
-    bare = make_denoiser(SETTINGS, state.config.data_info, state.denoiser.basis).train()
+    bare = make_denoiser(SETTINGS, ready.config.data_info, state.denoiser.basis).train()
     optimizer = torch.optim.Adam(bare.parameters(), lr=SETTINGS.lr)
-    each = generators(SETTINGS.seed, STREAM, indices=numbers)
+    each = generators(SETTINGS.seed, Stream.TRAIN, indices=numbers)
 
     def needed() -> None:
-        take_step(bare, optimizer, lambda: state.objective(bare, measurement, t, generator).mean())
+        take_step(bare, optimizer, lambda: objective(bare, measurement, t, generator).mean())
 
-    times = alternate({"loop": lambda: _step(state, *next(batches)), "bare": needed}, rounds)
+    def step() -> None:
+        loop.step(state, examples, objective, next(batches))
+        state.unread.clear()
+
+    times = alternate({"loop": step, "bare": needed}, rounds)
     show("overhead of the loop over the bare step", [r - 1 for r in ratios(times["loop"], times["bare"])], 0.03, True)
     parts: dict[str, Action] = {
         "which measurements": lambda: next(batches),
-        "reading them": lambda: state.examples[positions],
-        "a generator for each": lambda: generators(SETTINGS.seed, STREAM, indices=numbers),
+        "reading them": lambda: examples[positions],
+        "a generator for each": lambda: generators(SETTINGS.seed, Stream.TRAIN, indices=numbers),
         "their times": lambda: state.denoiser.schedule.draw(len(each), each),
         "noise from a generator each": lambda: normal(measurement.shape, each, like=measurement.ybar),
         "  instead of from one (in the bare step)": lambda: normal(measurement.shape, generator, like=measurement.ybar),
-        "average of the weights": lambda: state.average(1),
+        "average of the weights": lambda: state.average(SETTINGS.ema),
     }
     for name, values in alternate(parts, rounds).items():
         show(f"  {name}", [value / statistics.median(times["bare"]) for value in values], percent=True)
 
 
-def files(state: TrainState, rounds: int) -> None:
+def compare_files(loop: Loop, ready: Ready, rounds: int) -> None:
     """At the rhythm of the preset. A checkpoint counts with the best one, as if every validation were the best so far."""
-    batches, log, numbers = _batches(state), Log(state, None), itertools.count(1)
+    state, run, config = ready.state, ready.run, ready.config.as_dict()
+    batches, numbers = loop.batches(ready.examples, 0, SETTINGS_END), itertools.count(1)
+
+    def step() -> None:
+        loop.step(state, ready.examples, ready.objective, next(batches))
+        state.unread.clear()
 
     def write_line() -> None:
-        state.losses.append(0.0)
-        log.write(0)
+        state.losses = [0.0]
+        loop.log.write(state)
 
     def save() -> None:
-        done = next(numbers)
-        checkpoints.write(state.run.best, state.averaged_tensors(), state.header(done))
-        checkpoints.write(checkpoints.path_of(state.run.checkpoints, done), state.tensors(), state.header(done))
-        checkpoints.prune(state.run.checkpoints, SETTINGS.keep)
+        checkpoints.write(run.best, state.averaged_tensors(), state.header(config))
+        path = checkpoints.path_of(run.checkpoints, next(numbers))
+        checkpoints.write(path, state.tensors(), state.header(config))
+        checkpoints.prune(run.checkpoints, SETTINGS.keep)
 
-    actions = {"step": lambda: _step(state, *next(batches)), "line": write_line, "save": save}
-    aside = {
-        "step": actions["step"],
-        "validation": lambda: validate(state.averaged, state.held_out, state.accelerator, SETTINGS.batch),
-        "pictures": lambda: _draw(state, next(numbers)),
+    aside: dict[str, Action] = {
+        "step": step,
+        "validation": lambda: validate(state.averaged, ready.held_out, loop.accelerator, SETTINGS.batch),
+        "pictures": lambda: loop.draw(state, ready.examples, ready.held_out),
     }
-    times = alternate(actions, rounds, times=1)
+    times = alternate({"step": step, "line": write_line, "save": save}, rounds, times=1)
     lines = [ratio / SETTINGS.log_every for ratio in ratios(times["line"], times["step"])]
     saves = [ratio / SETTINGS.checkpoint_every for ratio in ratios(times["save"], times["step"])]
     show("logging and checkpoints / the steps between", [a + b for a, b in zip(lines, saves, strict=True)], 0.02, True)
@@ -212,12 +225,12 @@ def files(state: TrainState, rounds: int) -> None:
         show(f"  not counted: {name} every {every} steps", shares, percent=True)
 
 
-def main() -> None:
+def main(arguments: list[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description="What does training cost beside what it must?")
     parser.add_argument("--rounds", type=int, default=60, help="how often contestants alternate")
     parser.add_argument("--quick", action="store_true", help="a few rounds, to see that it works")
     parser.add_argument("--peak", nargs=3, help=argparse.SUPPRESS)  # how it starts itself to measure memory
-    options = parser.parse_args()
+    options = parser.parse_args(arguments)
     if options.peak:
         peak(options.peak[0], Path(options.peak[1]), int(options.peak[2]))
         return
@@ -229,10 +242,13 @@ def main() -> None:
         make_files(folder)
         objectives(folder, rounds)
         memory(folder, rounds=1 if options.quick else 3, steps=3 if options.quick else 10)
-        endless = dataclasses.replace(SETTINGS, steps=10**6)  # however many the rounds take
-        state = setup(folder / "d.h5", folder / "run", endless, None, False, False, None, None)
-        loop(state, rounds)
-        files(state, rounds)
+        endless = dataclasses.replace(SETTINGS, steps=SETTINGS_END)
+        with accelerated() as accelerator:
+            run, request = Run(folder / "run"), record_request("bench/train.py", {})
+            ready = setup(accelerator, folder / "d.h5", run, endless, None, False, False, None, None, request)
+            loop = Loop(accelerator, run, ready.config, Log(run, accelerator, 0, None))
+            compare_loop(loop, ready, rounds)
+            compare_files(loop, ready, rounds)
     print(f"took {time.monotonic() - began:.0f} s")
 
 

@@ -235,7 +235,7 @@ WRITERS: dict[str, Callable[[], None]] = {
     "sources/dicom": write_dicom,
     "sources/cfl": write_cfl,
     "sources/ismrmrd": write_ismrmrd,
-    "corruptions/t_bins": write_photographs,
+    "corruptions/channels": write_photographs,
 }
 REAL = {"sources/idx": "fashion", "sources/nifti": "nilearn"}
 

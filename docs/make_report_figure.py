@@ -1,4 +1,4 @@
-"""The figure of docs/report.md: the page as a browser shows it, on a desk and on a phone.
+"""Make the figure of docs/report.md: the page in a browser, on a desktop and on a phone.
 
     make demo && python docs/make_report_figure.py demo/report.html
 

@@ -36,7 +36,7 @@ def draw_tracking(runs: Path) -> None:
                 [b for line in lines for b in line["validation"]["t_bins"]] if key else [_flat(line) for line in lines]
             )
             true, estimate, se = ([point[what] for point in points] for what in ("true", "estimate", "difference_se"))
-            label = f"{NAMES[name]}, {'a band of t' if key else 'all t'}"
+            label = f"{NAMES[name]}, {'a bin of t' if key else 'all t'}"
             style = {"color": COLOURS[name], "markersize": 4 if key else 7, "linewidth": 0.8}
             left.errorbar(
                 true, estimate, yerr=[2 * s for s in se], fmt=marker, label=label, alpha=0.5 if key else 1, **style
@@ -91,7 +91,7 @@ def main() -> None:
     sys.stdout.write(table(runs) + "\n")
     for name in ("digits", "digits-naive"):
         points = [_flat(line) for line in validations(runs / name)]
-        points += [band for line in validations(runs / name) for t_bin in line["validation"]["t_bins"]]
+        points += [t_bin for line in validations(runs / name) for t_bin in line["validation"]["t_bins"]]
         correlation = statistics.correlation([p["true"] for p in points], [p["estimate"] for p in points])
         worst = max(abs(p["estimate"] / p["true"] - 1) for p in points)
         sys.stdout.write(

@@ -13,7 +13,7 @@ from torch import nn
 import gsure
 from gsure.data.sources import open_source
 from gsure.training import checkpoints
-from gsure.training import loop as training
+from gsure.training.loop import Loop
 from gsure.training.run import Run
 from gsure.training.settings import Settings
 
@@ -53,14 +53,14 @@ def told(out: Path) -> list[dict]:
 
 
 def interrupt_at(monkeypatch, step: int, number: int = signal.SIGINT) -> None:
-    original = training._step
+    original = Loop.step
 
-    def stepping(state, current, parts):
-        if current == step:
+    def stepping(loop, state, *rest):
+        if state.step == step:
             os.kill(os.getpid(), number)
-        return original(state, current, parts)
+        return original(loop, state, *rest)
 
-    monkeypatch.setattr(training, "_step", stepping)
+    monkeypatch.setattr(Loop, "step", stepping)
 
 
 def torchrun(processes: int, module: bool = True) -> list[str]:

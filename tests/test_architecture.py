@@ -12,7 +12,7 @@ import gsure
 SOURCE = Path(gsure.__file__).parent
 FILES = sorted(SOURCE.rglob("*.py"))
 
-BOTTOM = ["random", "files", "progress", "plotting"]
+BOTTOM = ["random", "files", "formatting", "progress", "plotting"]
 METHOD = [
     *("schedule", "basis", "measurement", "gaussian", "denoiser", "network", "divergence", "objective"),
     *("sampling", "posterior", "restoration"),
@@ -33,7 +33,9 @@ ORDER = [*BOTTOM, *METHOD, *ABOVE]
 """A module or package may import from those before it."""
 NARROWER = {
     **{name: set() for name in BOTTOM},
-    "basis": set(),
+    "files": {"__version__"},
+    "plotting": {"files", "formatting"},
+    "basis": {"random"},
     "network": {"random"},
     "objective": {"measurement", "denoiser", "divergence", "random"},
     "sampling": {"denoiser", "schedule", "random"},

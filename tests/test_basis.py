@@ -23,7 +23,7 @@ NAMES = [f"{type(basis).__name__}-{shape}" for basis, shape in CASES]
 
 
 @pytest.mark.parametrize(("basis", "shape"), CASES, ids=NAMES)
-def test_every_basis_passes_the_battery(basis, shape):
+def test_every_basis_passes_all_checks(basis, shape):
     check_basis(basis, shape)
 
 
@@ -112,7 +112,7 @@ def test_check_basis_says_what_fails():
         ValueError, match=r"be inverted by to_signal; invert to_signal; have to_signal as its adjoint\.$"
     ):
         check_basis(Wrong(), (3, 4))
-    with pytest.raises(ValueError, match="leave its argument alone"):
+    with pytest.raises(ValueError, match="leave its argument unchanged"):
         check_basis(Mutating(), (3, 4))
     with pytest.raises(ValueError, match="cannot transform signals of shape"):
         check_basis(Dense(ORTHOGONAL), (7,))

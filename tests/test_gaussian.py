@@ -14,7 +14,7 @@ from gsure.random import generators
 N, STD, KEEP = 20_000, 0.5, 0.5
 
 
-def law(n: int, pairs: bool) -> torch.Tensor:
+def covariance_of(n: int, pairs: bool) -> torch.Tensor:
     """A covariance of n entries, complex if they are pairs, with correlations that matter."""
     generator = torch.Generator().manual_seed(1)
     root = torch.randn(n, n, generator=generator, dtype=torch.complex128 if pairs else torch.float64)
@@ -34,7 +34,7 @@ def measure(x: torch.Tensor, generator: torch.Generator, std: float = STD) -> gs
 
 @pytest.mark.parametrize("pairs", [False, True])
 def test_half_of_the_entries_under_noise_show_all_covariances(pairs, generator):
-    covariance = law(5, pairs)
+    covariance = covariance_of(5, pairs)
     measurement = measure(signals(covariance, generator), generator)
     fitted = Gaussian.fit([measurement[:7000], measurement[7000:]], pairs).covariance
     power = covariance.diagonal().real.max() + (2 if pairs else 1) * STD**2
@@ -46,7 +46,7 @@ def test_half_of_the_entries_under_noise_show_all_covariances(pairs, generator):
 
 @pytest.mark.parametrize("pairs", [False, True])
 def test_the_mean_is_the_linear_estimate_that_no_other_beats(pairs, generator):
-    covariance = law(5, pairs)
+    covariance = covariance_of(5, pairs)
     x = signals(covariance, generator)[:4000]
     measurement = measure(x, generator)
     means = Gaussian(covariance, pairs).mean(measurement)
@@ -64,9 +64,9 @@ def test_the_mean_is_the_linear_estimate_that_no_other_beats(pairs, generator):
 
 
 @pytest.mark.parametrize("pairs", [False, True])
-def test_draws_for_measurements_have_the_law_of_signals(pairs, generator):
+def test_draws_for_measurements_have_the_distribution_of_signals(pairs, generator):
     """x ~ p(x), y ~ p(y | x), draw ~ p(x | y): the draw and x have the same law, and with y the same joint law."""
-    covariance = law(4, pairs)
+    covariance = covariance_of(4, pairs)
     x = signals(covariance, generator)[:8000]
     measurement = measure(x, generator)
     drawn = Gaussian(covariance, pairs).draw(measurement, generator)
@@ -84,7 +84,7 @@ def _products(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
 
 
 def test_a_draw_agrees_with_a_measurement_without_noise_and_depends_on_its_own_generator(generator):
-    covariance = law(6, True)
+    covariance = covariance_of(6, True)
     measurement = measure(signals(covariance, generator)[:9], generator, std=0.0)
     fitted = Gaussian(covariance, True)
     drawn = fitted.draw(measurement, generators(0, indices=range(9)))
@@ -101,21 +101,21 @@ def test_entries_never_measured_together_count_as_unrelated(generator):
     assert fitted.diagonal().tolist() == pytest.approx([1, 1], abs=0.4)
 
 
-def test_noise_that_is_stated_larger_than_what_was_measured_is_told(generator):
+def test_noise_that_is_stated_larger_than_what_was_measured_is_refused(generator):
     x = 0.05 * torch.randn(200, 3, generator=generator)
-    with pytest.raises(ValueError, match="the noise that the file states is as large as all that was measured"):
+    with pytest.raises(ValueError, match="is as large as all that was measured"):
         Gaussian.fit([gsure.Measurement(x, torch.ones(1, 1), 0.06)])
 
 
-def test_a_law_of_too_many_entries_is_refused_before_it_fills_the_memory(monkeypatch):
-    monkeypatch.setattr(gaussian, "LARGEST", 8)
-    with pytest.raises(ValueError, match="of 9 entries is too large, 8 are the most: leave 0 out of --impute-at"):
+def test_a_gaussian_of_too_many_entries_is_refused_before_it_fills_the_memory(monkeypatch):
+    monkeypatch.setattr(gaussian, "MAX_ENTRIES", 8)
+    with pytest.raises(ValueError, match="of 9 entries is too large: 8 are the most"):
         Gaussian.fit([gsure.Measurement.clean(torch.zeros(2, 9))])
 
 
 def test_so_is_training_that_would_need_one_before_it_writes(monkeypatch, tmp_path):
     data = make_files(tmp_path) / "d.h5"
-    monkeypatch.setattr(gaussian, "LARGEST", 8)
-    with pytest.raises(ValueError, match="of 64 entries is too large"):
+    monkeypatch.setattr(gaussian, "MAX_ENTRIES", 8)
+    with pytest.raises(ValueError, match="of 64 entries is too large: 8 are the most. Remove 0 from --impute-at"):
         gsure.train(data, tmp_path / "run", dataclasses.replace(TINY, impute_at=(0,)))
     assert not (tmp_path / "run").exists()

@@ -252,7 +252,7 @@ def test_data_too_noisy_for_the_schedule_is_refused(generator):
 )
 def test_times_out_of_range_are_refused(t, generator, outside):
     denoiser = Denoiser(mlp(2, width=8, depth=1), Schedule.linear(), Identity())
-    with pytest.raises(ValueError, match=r"t must be 2 whole numbers in 1\.\.1000|Times must lie in 0\.\.1000"):
+    with pytest.raises(ValueError, match=r"t must be 2 integers in 1\.\.1000|Times must lie in 0\.\.1000"):
         Objective(coverage=1.0)(denoiser, Measurement.clean(torch.zeros(2, 2)), t, generator)
 
 

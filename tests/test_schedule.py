@@ -47,12 +47,12 @@ def test_unknown_diffusers_schedules_are_refused():
 
 
 @pytest.mark.parametrize("std", [0.0, 0.005, 0.01, 0.02, 0.03, 0.2, 0.4, 1.0, 5.0])
-def test_for_noise_is_just_loud_enough_and_ends_where_the_linear_schedule_ends(std):
+def test_for_noise_starts_just_high_enough_and_ends_where_the_linear_schedule_ends(std):
     schedule = Schedule.for_noise(std)
     schedule.check(std)
     if std > 0.01:
         assert schedule.sigma[1].item() == pytest.approx(std, rel=1e-12)
-        with pytest.raises(ValueError, match="too quietly"):
+        with pytest.raises(ValueError, match="starts too low"):
             schedule.check(std * (1 + 6e-7))
     else:
         assert schedule.alpha_bar.equal(Schedule.linear().alpha_bar)

@@ -34,10 +34,10 @@ if TYPE_CHECKING:
     from gsure.restoration import ddrm
     from gsure.sampling import Clipped, ddim, ddpm, dpm, unipc
     from gsure.schedule import Schedule
-    from gsure.training.loop import train
-    from gsure.training.run import load
+    from gsure.training.model import load
     from gsure.training.settings import Settings
     from gsure.training.summary import inspect
+    from gsure.training.train import train
 
 __version__ = "0.1.0"
 
@@ -65,10 +65,10 @@ _MODULES = {
     "restoration": ["ddrm"],
     "sampling": ["Clipped", "ddim", "ddpm", "dpm", "unipc"],
     "schedule": ["Schedule"],
-    "training.loop": ["train"],
-    "training.run": ["load"],
+    "training.model": ["load"],
     "training.settings": ["Settings"],
     "training.summary": ["inspect"],
+    "training.train": ["train"],
 }
 _HOME = {name: (module, name) for module, names in _MODULES.items() for name in names}
 _HOME["open"] = "data.measurements", "open_measurements"  # inside the package the builtin keeps its name

@@ -15,12 +15,14 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from gsure.random import Stream, keyed_generator
+
 
 class Basis(ABC):
-    """To add one, write the two methods and run `check_basis` on it."""
+    """An orthogonal basis. To add one, implement the two methods and run `check_basis` on it."""
 
     is_signal: ClassVar[bool] = False
-    """Whether a spectral entry is a signal entry, so that a mask is itself a picture beside the signal."""
+    """Whether spectral entries are signal entries, so that a mask can be shown as an image beside the signal."""
 
     @abstractmethod
     def to_spectral(self, x: Float[Tensor, "b *n"]) -> Float[Tensor, "b *n"]:
@@ -33,7 +35,7 @@ class Basis(ABC):
 
 @dataclass(frozen=True)
 class Identity(Basis):
-    """V = I: missing pixels, patches, channels; denoising."""
+    """V = I: missing pixels, patches or channels, and denoising."""
 
     is_signal: ClassVar[bool] = True
 
@@ -48,7 +50,7 @@ class Identity(Basis):
 class Fourier(Basis):
     """Centred orthonormal 2-D Fourier transform of complex images in (real, imaginary) channel pairs: MRI (eq:mri-svd).
 
-    Unitary on complex images is orthogonal on the pairs, so white noise stays white, with the same std in each part.
+    A unitary transform of complex images is orthogonal on the pairs, so white noise stays white, with equal std in both parts.
     """
 
     def to_spectral(self, x: Float[Tensor, "b c h w"]) -> Float[Tensor, "b c h w"]:
@@ -74,8 +76,8 @@ class Hartley(Basis):
     """Two-dimensional Hartley transform (Re F - Im F) x / √n, real and its own inverse: blur.
 
     Each basis vector lies in the span of the cosine and sine of one frequency, where HᵀH of a circular convolution acts
-    as the number |ĥ|². So HᵀH is diagonal here for every kernel, symmetric or not, with singular values |ĥ|. (The
-    separable product of 1-D Hartley transforms mixes frequencies of different |ĥ| and does not do this.)
+    as multiplication by |ĥ|². So HᵀH is diagonal here for every kernel, symmetric or not, with singular values |ĥ|. (The
+    separable product of 1-D Hartley transforms mixes frequencies of different |ĥ|, so it does not diagonalise HᵀH.)
     """
 
     def to_spectral(self, x: Float[Tensor, "b c h w"]) -> Float[Tensor, "b c h w"]:
@@ -86,15 +88,26 @@ class Hartley(Basis):
         return self.to_spectral(xbar)
 
 
-@dataclass(frozen=True)
-class Cosine(Basis):
-    """Orthonormal 2-D DCT-II."""
+class Separable(Basis):
+    """x̄ = A x Bᵀ, with orthogonal matrices A and B of one family for the columns and rows of an image."""
+
+    @abstractmethod
+    def matrix(self, n: int) -> Float[Tensor, "n n"]:
+        """The orthogonal matrix for signals of length n, one basis vector per row."""
 
     def to_spectral(self, x: Float[Tensor, "b c h w"]) -> Float[Tensor, "b c h w"]:
-        return _cosine(x.shape[-2]).to(x) @ x @ _cosine(x.shape[-1]).to(x).mT
+        return self.matrix(x.shape[-2]).to(x) @ x @ self.matrix(x.shape[-1]).to(x).mT
 
     def to_signal(self, xbar: Float[Tensor, "b c h w"]) -> Float[Tensor, "b c h w"]:
-        return _cosine(xbar.shape[-2]).to(xbar).mT @ xbar @ _cosine(xbar.shape[-1]).to(xbar)
+        return self.matrix(xbar.shape[-2]).to(xbar).mT @ xbar @ self.matrix(xbar.shape[-1]).to(xbar)
+
+
+@dataclass(frozen=True)
+class Cosine(Separable):
+    """Orthonormal 2-D DCT-II."""
+
+    def matrix(self, n: int) -> Float[Tensor, "n n"]:
+        return _cosine(n)
 
 
 @functools.cache
@@ -106,14 +119,11 @@ def _cosine(n: int) -> Tensor:
 
 
 @dataclass(frozen=True)
-class Hadamard(Basis):
+class Hadamard(Separable):
     """Orthonormal 2-D Walsh-Hadamard transform, slowest patterns (fewest sign changes) first: single-pixel cameras."""
 
-    def to_spectral(self, x: Float[Tensor, "b c h w"]) -> Float[Tensor, "b c h w"]:
-        return _walsh(x.shape[-2]).to(x) @ x @ _walsh(x.shape[-1]).to(x).mT
-
-    def to_signal(self, xbar: Float[Tensor, "b c h w"]) -> Float[Tensor, "b c h w"]:
-        return _walsh(xbar.shape[-2]).to(xbar).mT @ xbar @ _walsh(xbar.shape[-1]).to(xbar)
+    def matrix(self, n: int) -> Float[Tensor, "n n"]:
+        return _walsh(n)
 
 
 @functools.cache
@@ -129,7 +139,7 @@ def _walsh(n: int) -> Tensor:
 
 @dataclass(frozen=True, eq=False)
 class Dense(Basis):
-    """Any orthogonal V of a user's own, acting on flattened signals; its columns are the right singular vectors of every H.
+    """Any orthogonal matrix V, acting on flattened signals. Its columns are the right singular vectors of every H.
 
     >>> angle = torch.tensor(0.3)
     >>> basis = Dense(torch.stack([angle.cos(), -angle.sin(), angle.sin(), angle.cos()]).reshape(2, 2))
@@ -149,7 +159,7 @@ class Dense(Basis):
         if not error < 100 * torch.finfo(self.V.dtype).eps * len(self.V) ** 0.5:
             raise ValueError(
                 f"V must be orthogonal, but VᵀV differs from the identity by {error:.2g}: "
-                "take the V of torch.linalg.svd, or orthogonalise by QR."
+                "use the V of torch.linalg.svd, or orthogonalise with torch.linalg.qr."
             )
 
     def to_spectral(self, x: Float[Tensor, "b *n"]) -> Float[Tensor, "b *n"]:
@@ -160,11 +170,11 @@ class Dense(Basis):
 
 
 def check_basis(basis: Basis, shape: Sequence[int]) -> None:
-    """Try all that the method relies on, on signals of this shape (without the batch); a `ValueError` lists what fails.
+    """Check all that the method relies on, on signals of this shape (without batch); a `ValueError` lists what fails.
 
-    Tolerance 1e-6, so that a matrix kept in float32 passes.
+    The tolerance is 1e-6, so that a matrix stored in float32 passes.
     """
-    generator = torch.Generator().manual_seed(0)
+    generator = keyed_generator(0, Stream.CHECK_BASIS)
     x, y = (torch.randn(3, *shape, generator=generator, dtype=torch.float64) for _ in range(2))
     given = x.clone()
     try:
@@ -174,8 +184,8 @@ def check_basis(basis: Basis, shape: Sequence[int]) -> None:
         claims = {
             "keep the shape": xbar.shape == x.shape == back.shape,
             "keep the dtype": xbar.dtype == back.dtype == x.dtype and single.dtype == torch.float32,
-            "leave its argument alone": x.equal(given),
-            "treat each sample by itself": _close(basis.to_spectral(x[1:2]), xbar[1:2]),
+            "leave its argument unchanged": x.equal(given),
+            "transform each sample independently": _close(basis.to_spectral(x[1:2]), xbar[1:2]),
             "be linear": _close(basis.to_spectral(2 * x - 3 * y), 2 * xbar - 3 * ybar),
             "be inverted by to_signal": _close(back, x),
             "invert to_signal": _close(basis.to_spectral(basis.to_signal(x)), x),

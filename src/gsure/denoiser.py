@@ -32,9 +32,9 @@ class Denoiser(BaseDenoiser):
 
     Near t = 0, ε and v leave the details of x̄_t as they are; near T, x and v do not magnify errors. v has both, and is not
     in the paper.
-    The network works in signal space, on (b, *n) signals and integer times in 1..T. With `mask_conditioned=True` it is also
-    told which entries of x̄_t carry signal, as network(x_t, t, mask); no condition then means that all do, P = I. Of an entry
-    that carries none, whatever it `predicts`, it predicts x: x̄_t is noise there, and x would be a small difference of ε or v.
+    The network works in signal space, on (b, *n) signals and integer times in 1..T. With `mask_conditioned=True` it also
+    takes the mask of the entries of x̄_t that carry signal, as network(x_t, t, mask); without a condition all do, P = I. For
+    an entry that carries none it always predicts x: x̄_t is noise there, and x would be a small difference of ε or v.
     """
 
     def __init__(

@@ -52,7 +52,8 @@ class Divergence:
         """f(x), and the divergence of each sample.
 
         `f` is called with some samples and their indices, and must use the same dropout each time; `scale` is √(1-ᾱ_t).
-        Samples whose diagonal is zero are not differentiated: clean data costs what plain training costs.
+        Samples whose diagonal is zero, and those that `fraction` leaves out, are not differentiated. Which these are is read
+        on the host.
         """
         everything = torch.arange(len(x), device=x.device)
         taken = diagonal.flatten(1).any(1)
@@ -61,7 +62,7 @@ class Divergence:
         subset = everything[taken]
         if not len(subset):
             return f(x, everything), x.new_zeros(len(x))
-        whole = len(subset) == len(x)
+        is_all = len(subset) == len(x)
         by_difference = self.method == "finite-difference"
         training = torch.is_grad_enabled()
 
@@ -78,7 +79,7 @@ class Divergence:
             f_s = f_s if training else f_s.detach()
 
         divergence = x.new_zeros(len(x)).index_put((subset,), products.flatten(1).sum(1) / self.fraction)
-        return (f_s if whole else f(x, everything)), divergence
+        return (f_s if is_all else f(x, everything)), divergence
 
 
 @contextlib.contextmanager

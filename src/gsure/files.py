@@ -1,10 +1,28 @@
-"""Files that are written whole or not at all, never over what a user did not name, and opened with a sentence if damaged."""
+"""Files: written completely or not at all, never over what a user did not name, and with the request that they answer.
+
+Every command records once what it was asked to do. A request is a dictionary, so that JSON, YAML and HDF5 can keep it:
+
+    function    the function of `gsure` that was called, such as "sample"
+    command     the command line, as a list of words; None for a call in Python
+    folder      where it was typed
+    arguments   what the function was called with
+    settings    what it resolved these to, where that is more than the arguments
+    gsure, time the version, and when
+
+Time and paths stay out of whatever decides if two results are the same.
+"""
 
 import contextlib
+import datetime
+import json
 import os
-from collections.abc import Iterator, Sequence
+import shlex
+from collections.abc import Iterator, Mapping, Sequence
+from contextvars import ContextVar
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
+
+import gsure
 
 if TYPE_CHECKING:
     import h5py
@@ -15,13 +33,13 @@ def open_hdf5(path: str | Path) -> "h5py.File":
     import h5py  # here, because sources are listed without it
 
     if Path(path).is_dir():
-        raise ValueError(f"{path} is a folder, where an HDF5 file is wanted.")
+        raise ValueError(f"{path} is a folder, but an HDF5 file is needed.")
     try:
         return h5py.File(path, "r")
     except FileNotFoundError:
         raise FileNotFoundError(f"There is no file {path}.") from None
     except OSError as error:
-        raise ValueError(f"{path} is not a whole HDF5 file: it is cut short or of another kind ({error}).") from error
+        raise ValueError(f"{path} is not a complete HDF5 file: it is truncated or of another format ({error}).") from error
 
 
 @contextlib.contextmanager
@@ -39,7 +57,7 @@ def replacing(path: Path) -> Iterator[Path]:
     except OSError as error:
         temporary.unlink(missing_ok=True)
         raise OSError(
-            f"{path} could not be written: {error.strerror or error}. What was there before still is."
+            f"{path} could not be written: {error.strerror or error}. Nothing that was there before is lost."
         ) from error
 
 
@@ -63,3 +81,81 @@ def refuse_inputs(outputs: Sequence[str | Path], inputs: Sequence[str | Path]) -
 def _both(path: Path) -> tuple[Path, ...]:
     """BART's files are two, and named by either."""
     return (path.with_suffix(".cfl"), path.with_suffix(".hdr")) if path.suffix in (".cfl", ".hdr") else (path,)
+
+
+def read_json(path: Path) -> dict[str, Any]:
+    """The JSON object in a file; a sentence if it is damaged."""
+    try:
+        values = json.loads(path.read_text())
+    except (ValueError, RecursionError) as error:
+        raise ValueError(f"{path} is damaged: it is not JSON.") from error
+    if not isinstance(values, dict):
+        raise ValueError(f"{path} is damaged: it is JSON, but not an object.")
+    return values
+
+
+REQUEST = "request.json"
+"""Where a folder of results keeps its request."""
+Request = dict[str, Any]
+_typed: ContextVar[Sequence[str] | None] = ContextVar("typed", default=None)
+
+
+@contextlib.contextmanager
+def command_line(words: Sequence[str]) -> Iterator[None]:
+    """All requests that are recorded in this block were made by this command line."""
+    token = _typed.set(list(words))
+    try:
+        yield
+    finally:
+        _typed.reset(token)
+
+
+def record_request(function: str, arguments: Mapping[str, Any], settings: Mapping[str, Any] | None = None) -> Request:
+    """The request for a call of `gsure.<function>` with these arguments, of which `progress` does not matter."""
+    given = {name: _plain(value) for name, value in arguments.items() if name != "progress"}
+    request: Request = {"function": function, "command": _typed.get(), "folder": str(Path.cwd()), "arguments": given}
+    request |= {} if settings is None else {"settings": {name: _plain(value) for name, value in settings.items()}}
+    now = datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
+    return request | {"gsure": gsure.__version__, "time": now}
+
+
+def show_request(request: Request) -> str:
+    """What to type to have it again: the command line, or the call in Python.
+
+    >>> show_request({"function": "sample", "command": None, "arguments": {"run": "runs/a", "n": 4}})
+    "gsure.sample(run='runs/a', n=4)"
+    """
+    if request.get("command"):
+        return shlex.join(request["command"])
+    given = {name: value for name, value in request["arguments"].items() if value not in (None, False)}
+    shown = {name: value if str(value).startswith("<") else repr(value) for name, value in given.items()}
+    return f"gsure.{request['function']}({', '.join(f'{name}={value}' for name, value in shown.items())})"
+
+
+def show_resumption(request: Request, force: bool = False) -> str:
+    """What to type to resume a run: the command line that started it with `--resume`, or the call in Python."""
+    if not request.get("command"):
+        options = {"resume": True} | ({"force": True} if force else {})
+        return show_request(request | {"arguments": request["arguments"] | options})
+    words = [word for word in request["command"] if word not in ("--resume", "--force")]
+    return shlex.join([*_launcher(), *words, "--resume", *(["--force"] if force else [])])
+
+
+def _launcher() -> list[str]:
+    """How torchrun started this process, as far as the environment shows it."""
+    nodes, each = os.environ.get("GROUP_WORLD_SIZE", "1"), os.environ.get("LOCAL_WORLD_SIZE", "1")
+    if os.environ.get("WORLD_SIZE", "1") == "1":
+        return []
+    several = ["--nnodes", nodes, "--rdzv-endpoint", "HOST:PORT"] if nodes != "1" else []
+    return ["torchrun", *several, "--nproc-per-node", each, "-m"]
+
+
+def _plain(value: Any) -> Any:
+    """As JSON has it; of what JSON has not, such as a network, its name."""
+    if isinstance(value, str | int | float | bool | None):
+        return value
+    if isinstance(value, Mapping):
+        return {str(key): _plain(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_plain(item) for item in value]
+    return str(value) if isinstance(value, Path) else f"<{type(value).__name__}>"

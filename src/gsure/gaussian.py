@@ -1,10 +1,10 @@
-"""What measurements tell before any network has learned from them: their second moments.
+"""A Gaussian prior in closed form, from the second moments of measurements.
 
-Two entries that are measured together now and then show how they go together, whatever else is missing:
+Two entries that are sometimes measured together show how they are correlated, whatever else is missing:
 
     C_ij = Σ ȳ_i ȳ_j / #{i and j measured},    less the mean of std² where i = j.
 
-The Gaussian law N(0, C) has a posterior in closed form, so it can complete measurements at once (`gsure.training.imputation`).
+The posterior of N(0, C) is known in closed form, so it can impute measurements before any network has been trained.
 """
 
 from collections.abc import Iterable
@@ -16,26 +16,25 @@ from torch import Tensor
 from gsure.measurement import Measurement
 from gsure.random import Generators, normal
 
-LARGEST = 4096
-"""Entries, above which a matrix of them is too much to invert for each measurement."""
+MAX_ENTRIES = 4096
+"""Above this, a covariance matrix is too large to invert for each measurement."""
 EIGENVALUE_FLOOR = 1e-3
-"""Of the mean variance is left in every direction, or what few samples do not show would count as known."""
+"""Smallest eigenvalue, as a share of the mean variance: otherwise directions that few samples show would count as known."""
 
 
 def check_size(n: int) -> None:
-    """Raise an error if a law of so many entries is too large."""
-    if n > LARGEST:
+    """Raise an error if a Gaussian of so many entries is too large."""
+    if n > MAX_ENTRIES:
         raise ValueError(
-            f"A Gaussian law of {n:,} entries is too large, {LARGEST:,} are the most: leave 0 out of --impute-at, so that "
-            "the network completes measurements when it has learned."
+            f"A Gaussian with a full covariance of {n:,} entries is too large: {MAX_ENTRIES:,} are the most."
         )
 
 
 class Gaussian:
     """x̄ ~ N(0, C). C are second moments, so that a mean, if there is one, is one of its directions.
 
-    With `pairs`, channels are real and imaginary parts, and the law is one of complex numbers that does not depend on their
-    phase: half as many numbers to be learned.
+    With `pairs`, channels are real and imaginary parts, and the distribution is one of complex numbers that does not depend on
+    their phase: half as many numbers to learn.
     """
 
     def __init__(self, covariance: Shaped[Tensor, "n n"], pairs: bool = False) -> None:
@@ -43,12 +42,10 @@ class Gaussian:
         variances, directions = torch.linalg.eigh((covariance + covariance.mH) / 2)
         if not float(variances.mean()) > 0:
             raise ValueError(
-                "Second moments tell of no signal: the noise that the file states is as large as all that was measured. Look "
-                "at it with gsure inspect, or leave 0 out of --impute-at."
+                "The second moments show no signal: the stated noise, std, is as large as all that was measured. Check std."
             )
-        variances = variances.clamp(
-            min=EIGENVALUE_FLOOR * float(variances.mean())
-        )  # moments of few samples can go below 0
+        lowest = EIGENVALUE_FLOOR * float(variances.mean())
+        variances = variances.clamp(min=lowest)  # moments of few samples can go below 0
         self.root = directions * variances.sqrt()
         self.covariance = self.root @ self.root.mH
 
@@ -81,14 +78,14 @@ class Gaussian:
         return self._signals(torch.stack(means), measurement.ybar)
 
     def draw(self, measurement: Measurement, generator: Generators) -> Float[Tensor, "b *n"]:
-        """One draw from p(x̄ | ȳ) of each: one from N(0, C), moved by the mean of what is wrong with it."""
+        """One draw from p(x̄ | ȳ) for each: a draw from N(0, C), corrected by the posterior mean of its residual."""
         ybar, mask, std = measurement.ybar, measurement.mask, measurement.std
         white = _vectors(normal(ybar.shape, generator, ybar), self.pairs)
         if self.pairs:
             white = white / 2**0.5  # a complex number of variance 1
         drawn = self._signals(white @ self.root.mT, ybar)
-        wrong = mask * (ybar - drawn - std * normal(ybar.shape, generator, ybar))
-        return drawn + self.mean(Measurement._trusted(wrong, mask, std))
+        residual = mask * (ybar - drawn - std * normal(ybar.shape, generator, ybar))
+        return drawn + self.mean(Measurement._trusted(residual, mask, std))
 
     def _signals(self, vectors: Shaped[Tensor, "b n"], like: Tensor) -> Tensor:
         if not self.pairs:

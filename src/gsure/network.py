@@ -8,7 +8,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
-from gsure.random import forked
+from gsure.random import Stream, forked, keyed_seed
 
 MaskInput = Literal["none", "channels", "embedding"]
 
@@ -73,7 +73,7 @@ def unet(
     """The DDPM U-Net for square images; the defaults are the paper's for CelebA, 78.70 M parameters.
 
     `attention` lists the resolutions that have it. `mask_input="channels"` lets the network see the mask beside the image,
-    where masks live in signal space (the Identity basis); `"embedding"` tells it a spectral mask of shape `mask_shape`.
+    where masks live in signal space (the Identity basis); `"embedding"` takes a spectral mask of shape `mask_shape`.
     `groups` of normalisation are at most so many; use few in narrow networks, where a group of one channel loses its level and
     the network may make spots to keep it. With `patch=2` it takes 2 x 2 pixels as channels, at half the resolution: wider in
     the same time; `attention` then lists resolutions in patches. `layers` are the residual blocks of each resolution. `seed`
@@ -86,7 +86,7 @@ def unet(
     resolutions = [size >> level for level in range(len(multipliers))]
     _refuse_unet(size, resolutions, attention, mask_input, mask_shape)
     features = 4 * width
-    with forked(seed):
+    with forked(keyed_seed(seed, Stream.WEIGHTS)):
         inner = UNet2DModel(
             sample_size=size,
             in_channels=channels * (2 if mask_input == "channels" else 1),
@@ -141,7 +141,7 @@ def _refuse_unet(
 
 
 class MLP(nn.Module):
-    """A multilayer perceptron on flattened signals, told the time by sines and cosines."""
+    """A multilayer perceptron on flattened signals, with sines and cosines of the time as further inputs."""
 
     def __init__(self, size: int, width: int, depth: int, mask_conditioned: bool) -> None:
         super().__init__()
@@ -157,7 +157,7 @@ class MLP(nn.Module):
     ) -> Float[Tensor, "b *n"]:
         if (mask is not None) != self.mask_conditioned:
             raise ValueError(
-                f"This MLP was built with mask_conditioned={self.mask_conditioned} but was {'not ' if mask is None else ''}given a mask: "
+                f"This MLP has mask_conditioned={self.mask_conditioned} but was {'not ' if mask is None else ''}given a mask: "
                 "set Denoiser(..., mask_conditioned=...) and mlp(..., mask_conditioned=...) together."
             )
         seen = x_t.flatten(1) if mask is None else torch.cat([x_t.flatten(1), mask.expand_as(x_t).flatten(1)], 1)
@@ -178,5 +178,5 @@ def mlp(size: int, width: int = 128, depth: int = 3, mask_conditioned: bool = Fa
         raise ValueError(
             f"An MLP needs size >= 1, an even width and depth >= 1, but was given size={size}, width={width}, depth={depth}."
         )
-    with forked(seed):
+    with forked(keyed_seed(seed, Stream.WEIGHTS)):
         return MLP(size, width, depth, mask_conditioned)

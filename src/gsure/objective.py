@@ -37,14 +37,15 @@ class Objective:
     """A loss for each sample: γ_t R_t, estimated (without bias but for `paper`), averaged over the entries of the signal.
 
     An average, not the paper's sum, so that one learning rate serves all image sizes. The constant is included, so that the
-    loss tells the denoising error; being an unbiased estimate, that of a single batch may be negative.
+    loss is the denoising error; it is an unbiased estimate, so that of a single batch may be negative.
 
     coverage    E[P], broadcastable against a batch of signals; 1 gives W = I
-    weighting       weight over time: "one"; "snr", ᾱ/(1-ᾱ), which turns an error in x into one in ε; "v", 1/(1-ᾱ), into one in v;
-                at most 1 for hidden entries, if the network is told the mask and so predicts x of them
+    weighting   γ_t, the weight over time: "x" is 1; "eps", ᾱ/(1-ᾱ), turns an error in x into one in ε; "v", 1/(1-ᾱ), into one
+                in v; at most 1 for hidden entries, of which a mask-conditioned network predicts x
     hide        further corruption: this share of the kept units is hidden from the network but stays in the loss
     unit        block of mask entries that one corruption drops together, such as (4, 4); () takes them one by one
     floor       `tweedie` divides by max(1-ρ, floor)², and so damps entries in which measurement noise is nearly all the noise
+    max_std     largest std among kept entries, if you know it: a loss that needs no divergence up to there computes none
     divergence  how `gsure-y`, `gsure`, `paper` and `exact` estimate it
     lambda_t    replaces Λ of `gsure-y` or λ of `gsure` by a function of ᾱ_t: for experiments, and biased
     """
@@ -55,7 +56,8 @@ class Objective:
     hide: float = field(default=0.0, kw_only=True)
     unit: Sequence[int] = field(default=(), kw_only=True)
     floor: float = field(default=0.1, kw_only=True)
-    divergence: Divergence = field(default_factory=Divergence, kw_only=True)
+    max_std: float | None = field(default=None, kw_only=True)
+    divergence: Divergence = field(default=Divergence(), kw_only=True)
     lambda_t: Callable[[Tensor], Tensor] | None = field(default=None, kw_only=True)
     squared_weight: Float[Tensor, "..."] = field(init=False, repr=False)  # W² = 1 / E[P]
 
@@ -80,7 +82,7 @@ class Objective:
         if self.lambda_t is not None and self.name not in ("gsure-y", "gsure"):
             raise ValueError(f"lambda_t replaces that of gsure-y or gsure; {self.name} has none to replace.")
         if any(not isinstance(block, int) or block < 1 for block in self.unit):
-            raise ValueError(f"unit is a block such as (4, 4), of whole numbers of at least 1, but is {self.unit}.")
+            raise ValueError(f"unit is a block such as (4, 4), of integers of at least 1, but is {self.unit}.")
         if not 0 < self.floor <= 1:
             raise ValueError(f"floor must lie in (0, 1], but is {self.floor}.")
         object.__setattr__(self, "squared_weight", 1 / coverage)
@@ -91,58 +93,78 @@ class Objective:
         measurement: Measurement,
         t: Int[Tensor, " b"],
         generator: Generators,
+        input: Measurement | None = None,
         probe: Float[Tensor, "b *n"] | None = None,
-        shown: Measurement | None = None,
     ) -> Float[Tensor, " b"]:
-        """The loss of each sample at its time t. `probe` replaces the Gaussian v of Hutchinson's estimator, `shown` what the
-        network sees of the measurement: else that is all that is not hidden."""
-        if shown is None:
-            shown = measurement.hide(self._hidden(measurement, generator)) if self.hide else measurement
-        return self.loss(denoiser, shown, measurement, t, generator, probe)
+        """The loss of each sample at its time t. The denoiser sees `input`; without it, what is not hidden."""
+        if input is None:
+            input = measurement.hide(self._hidden(measurement, generator)) if self.hide else measurement
+        return self.loss(denoiser, input, measurement, t, generator, probe)
 
     def loss(
         self,
         denoiser: Denoiser,
-        shown: Measurement,
-        scored: Measurement,
+        input: Measurement,
+        target: Measurement,
         t: Int[Tensor, " b"],
         generator: Generators,
         probe: Float[Tensor, "b *n"] | None = None,
     ) -> Float[Tensor, " b"]:
-        """The loss on `scored` of a denoiser that gets to see `shown`: the same measurement, a part of it, or it completed."""
-        ybar = scored.ybar
+        """The loss on `target` of a denoiser that sees `input`: the same measurement, a part of it, or the rest imputed.
+
+        `probe` replaces the Gaussian v of Hutchinson's estimator.
+        """
+        ybar = target.ybar
+        self._check(ybar, t, denoiser.schedule.T)
+        alpha_bar_t = denoiser.schedule.at(t, like=ybar)
         t = t.to(ybar.device)
-        if t.shape != (len(ybar),) or t.is_floating_point() or int(t.min()) < 1:
-            raise ValueError(
-                f"t must be {len(ybar)} whole numbers in 1..{denoiser.schedule.T}, one for each sample, not {t}."
+        xbar_t = input.perturb(alpha_bar_t, normal(ybar.shape, generator, like=ybar))
+        seed = seed_from(generator)
+
+        def f(x: Tensor, samples: Tensor | slice) -> Tensor:
+            with forked(seed, x.device):  # the same dropout at each call
+                return denoiser(x, t[samples], input[samples].mask)
+
+        gamma_t = self._gamma_t(alpha_bar_t).to(ybar)
+        if denoiser.mask_conditioned:
+            gamma_t = torch.where(input.mask == 1, gamma_t, gamma_t.clamp(max=1))
+        weight = gamma_t * target.mask * self.squared_weight.to(ybar)  # γ_t P W²
+        scale, goal, constant, divisor, lambda_t = self._terms(input, target, xbar_t, alpha_bar_t)
+        if self._needs_divergence(denoiser):
+            diagonal = (lambda_t.to(ybar) * input.mask * weight).expand_as(ybar)
+            probe = normal(ybar.shape, generator, like=ybar) if probe is None else probe
+            xbar_hat, divergence = self.divergence(
+                f, xbar_t, diagonal, input.mask * probe, (1 - alpha_bar_t).sqrt(), generator
             )
+        else:
+            xbar_hat, divergence = f(xbar_t, slice(None)), ybar.new_zeros(len(ybar))
+        error = ((scale.to(ybar) * xbar_hat - goal) ** 2 - constant.to(ybar)) / divisor.to(ybar)
+        return (weight * error).flatten(1).mean(1) + 2 * divergence / ybar[0].numel()
+
+    def _check(self, ybar: Tensor, t: Tensor, T: int) -> None:
+        """Shapes, and values of t where reading them needs no synchronisation with a device."""
+        fits = t.shape == (len(ybar),) and not t.is_floating_point()
+        if not fits or (t.device.type == "cpu" and len(t) and int(t.min()) < 1):
+            raise ValueError(f"t must be {len(ybar)} integers in 1..{T}, one for each sample, but is {t}.")
         fits = self.squared_weight.ndim in (0, ybar.ndim)
         if not fits or any(a not in (1, b) for a, b in zip(self.squared_weight.shape, ybar.shape, strict=False)):
             raise ValueError(
                 f"coverage has shape {tuple(self.squared_weight.shape)}, which does not fit a batch of {tuple(ybar.shape)}: "
                 f"give a number or {ybar.ndim} dimensions, the first of them 1."
             )
-        alpha_bar_t = denoiser.schedule.at(t, like=ybar)
-        xbar_t = shown.perturb(alpha_bar_t, normal(ybar.shape, generator, like=ybar))
-        seed = seed_from(generator)
 
-        def f(x: Tensor, samples: Tensor) -> Tensor:
-            with forked(seed, x.device):  # the same dropout at each call
-                return denoiser(x, t[samples], shown[samples].mask)
-
-        scale, target, constant, divisor, lambda_t = self._terms(shown, scored, xbar_t, alpha_bar_t)
-        gamma_t = self._gamma_t(alpha_bar_t).to(ybar)
-        if denoiser.mask_conditioned:
-            gamma_t = torch.where(shown.mask == 1, gamma_t, gamma_t.clamp(max=1))
-        weight = gamma_t * scored.mask * self.squared_weight.to(ybar)  # γ_t P W²
-        diagonal = (lambda_t.to(ybar) * shown.mask * weight).expand_as(ybar)
-        if probe is None:
-            probe = normal(ybar.shape, generator, like=ybar) if diagonal.any() else ybar
-        xbar_hat, divergence = self.divergence(
-            f, xbar_t, diagonal, shown.mask * probe, (1 - alpha_bar_t).sqrt(), generator
-        )
-        error = ((scale.to(ybar) * xbar_hat - target) ** 2 - constant.to(ybar)) / divisor.to(ybar)
-        return (weight * error).flatten(1).mean(1) + 2 * divergence / ybar[0].numel()
+    def _needs_divergence(self, denoiser: Denoiser) -> bool:
+        """Whether Λ can be other than 0, as the host knows it."""
+        match self.name:
+            case "tweedie":
+                return False
+            case "gsure-y":
+                return self.lambda_t is not None or self.max_std != 0
+            case "exact":
+                largest_rho = 1.0 if self.max_std is None else (self.max_std / float(denoiser.schedule.sigma[1])) ** 2
+                return 1 - largest_rho < self.floor
+            case "gsure" | "paper":
+                return True
 
     def _gamma_t(self, alpha_bar_t: Tensor) -> Tensor:
         match self.weighting:
@@ -153,31 +175,34 @@ class Objective:
             case "v":
                 return 1 / (1 - alpha_bar_t)
 
-    def _terms(self, shown: Measurement, scored: Measurement, xbar_t: Tensor, alpha_bar_t: Tensor) -> "Terms":
-        """Coefficients of the table above, in float64. Hidden entries show nothing: their ρ and Λ are 0, their target is ȳ."""
-        variance = scored.std.double() ** 2
-        shown_variance = shown.mask.double() * variance
-        one, zero = torch.ones_like(shown_variance), torch.zeros_like(shown_variance)
-        rho = alpha_bar_t * shown_variance / (1 - alpha_bar_t)
+    def _terms(self, input: Measurement, target: Measurement, xbar_t: Tensor, alpha_bar_t: Tensor) -> "Terms":
+        """Coefficients of the table above, in float64. Hidden entries have ρ = Λ = 0 and the target ȳ."""
+        variance = target.std.double() ** 2
+        input_variance = input.mask.double() * variance
+        one, zero = torch.ones_like(input_variance), torch.zeros_like(input_variance)
+        rho = alpha_bar_t * input_variance / (1 - alpha_bar_t)
         rescaled = xbar_t / alpha_bar_t.sqrt().to(xbar_t)
 
         by_tweedie = Terms(
             scale=1 - rho,
-            target=scored.ybar - rho.to(xbar_t) * rescaled,
+            goal=target.ybar - rho.to(xbar_t) * rescaled,
             constant=variance * (1 - rho),
             divisor=(1 - rho).clamp(min=self.floor) ** 2,
             lambda_t=zero,
         )
-        by_stein = Terms(one, scored.ybar, variance, one, alpha_bar_t.sqrt() * shown_variance)
+        by_stein = Terms(one, target.ybar, variance, one, alpha_bar_t.sqrt() * input_variance)
         match self.name:
             case "tweedie":
                 terms = by_tweedie
             case "gsure-y":
                 terms = by_stein
             case "exact":
-                quiet = 1 - rho < self.floor
+                mostly_measured = 1 - rho < self.floor
                 terms = Terms(
-                    *(torch.where(quiet, stein, tweedie) for stein, tweedie in zip(by_stein, by_tweedie, strict=True))
+                    *(
+                        torch.where(mostly_measured, stein, tweedie)
+                        for stein, tweedie in zip(by_stein, by_tweedie, strict=True)
+                    )
                 )
             case "paper":
                 terms = by_stein._replace(lambda_t=1e-4 / self._gamma_t(alpha_bar_t))
@@ -185,8 +210,8 @@ class Objective:
                 noise = (1 - alpha_bar_t) / alpha_bar_t
                 terms = Terms(
                     scale=one,
-                    target=torch.lerp(scored.ybar, rescaled, shown.mask.expand_as(rescaled)),
-                    constant=torch.where(shown.mask == 1, noise, variance),
+                    goal=torch.lerp(target.ybar, rescaled, input.mask.expand_as(rescaled)),
+                    constant=torch.where(input.mask == 1, noise, variance),
                     divisor=one,
                     lambda_t=noise * alpha_bar_t.sqrt(),
                 )
@@ -209,10 +234,10 @@ class Objective:
 
 
 class Terms(NamedTuple):
-    """An estimate ((scale f - target)² - constant) / divisor + 2 lambda_t ∂f of (f - x̄)², for each kept entry."""
+    """An estimate ((scale f - goal)² - constant) / divisor + 2 lambda_t ∂f of (f - x̄)², for each kept entry."""
 
     scale: Tensor
-    target: Tensor
+    goal: Tensor
     constant: Tensor
     divisor: Tensor
     lambda_t: Tensor

@@ -1,4 +1,4 @@
-"""Restoration: draws of the signal behind a measurement, with any denoiser, whatever masks and noise it was trained on."""
+"""Restoration: posterior draws of the signal behind a measurement, with a denoiser that was trained on any masks and noise."""
 
 import itertools
 
@@ -47,13 +47,13 @@ def ddrm(
             sigma_t, sigma_s = sigma[t], sigma[s]
             xbar_t = schedule.alpha_bar[t].sqrt().item() * u_t
             xbar_hat = denoiser(xbar_t, torch.full((len(u_t),), t, device=u_t.device))
-            loud = kept & (std <= sigma_s)
-            quiet = kept & ~loud
+            below = kept & (std <= sigma_s)  # measured with less noise than the diffusion has at s
+            above = kept & ~below
             away = torch.where(
-                quiet, (ybar - xbar_hat) / torch.where(quiet, std, 1.0).to(ybar), (u_t - xbar_hat) / sigma_t
+                above, (ybar - xbar_hat) / torch.where(above, std, 1.0).to(ybar), (u_t - xbar_hat) / sigma_t
             )
             mean = xbar_hat + (1 - eta**2) ** 0.5 * sigma_s * away
-            spread = (sigma_s**2 - (eta_b * torch.where(loud, std, 0.0)) ** 2).sqrt().to(ybar)
-            mean = torch.where(loud, (1 - eta_b) * xbar_hat + eta_b * ybar, mean)
-            u_t = mean + torch.where(loud, spread, eta * sigma_s) * normal(ybar.shape, generator, like=ybar)
+            spread = (sigma_s**2 - (eta_b * torch.where(below, std, 0.0)) ** 2).sqrt().to(ybar)
+            mean = torch.where(below, (1 - eta_b) * xbar_hat + eta_b * ybar, mean)
+            u_t = mean + torch.where(below, spread, eta * sigma_s) * normal(ybar.shape, generator, like=ybar)
     return u_t

@@ -86,9 +86,9 @@ class Schedule:
     def for_noise(max_std: float, beta_1: float = 1e-4, beta_T: float = 0.02, T: int = 1000) -> "Schedule":
         """The linear schedule, entered where its noise first reaches the data's, in T steps from there on.
 
-        Departs from the paper, which raises β_1 to σ_0² and keeps β_T: that ends with ᾱ_T ≈ 0 for loud data, and has no
+        Departs from the paper, which raises β_1 to σ_0² and keeps β_T: that ends with ᾱ_T ≈ 0 for high noise, and has no
         answer where σ_0² > β_T. Here the last level stays that of `Schedule.linear(beta_1, beta_T, T)` for any noise,
-        quiet data (std² ≤ β_1, clean data too) gets that schedule itself, and the first step is just admissible.
+        low noise (std² ≤ β_1, clean data too) gets that schedule itself, and the first step is just admissible.
 
         >>> float(Schedule.for_noise(0.4).alpha_bar[1]) * (1 + 0.4**2)
         1.0
@@ -97,14 +97,14 @@ class Schedule:
             raise ValueError(
                 f"max_std must be a finite number of at least 0, but is {max_std}: give the largest std of the kept entries."
             )
-        whole = Schedule.linear(beta_1, beta_T, T)
-        log_alpha_bar = whole.alpha_bar.log()
+        linear = Schedule.linear(beta_1, beta_T, T)
+        log_alpha_bar = linear.alpha_bar.log()
         first = -torch.log1p(torch.tensor(max_std, dtype=torch.float64) ** 2)  # ᾱ_1 = 1 / (1 + std²)
         if first >= log_alpha_bar[1]:
-            return whole
+            return linear
         if first <= log_alpha_bar[-1]:
             raise ValueError(
-                f"Noise of std {max_std:g} is above the schedule's last level, {float(whole.sigma[-1]):.3g}: scale the data "
+                f"Noise of std {max_std:g} is above the schedule's last level, {float(linear.sigma[-1]):.3g}: scale the data "
                 "down, so that signals are of order one, or raise beta_T or T."
             )
         # Where log ᾱ, linear between integer times, crosses the first level; then T equal strides of time to the end.
@@ -125,24 +125,28 @@ class Schedule:
 
     def at(self, t: Int[Tensor, " b"], like: Float[Tensor, "b *n"]) -> Float64[Tensor, "b *ones"]:
         """ᾱ_t of each sample, shaped to broadcast against `like`; in float64, as 1 - ᾱ_t loses four digits in float32."""
-        if len(t) and (int(t.min()) < 0 or int(t.max()) > self.T):
+        if (
+            t.device.type == "cpu" and len(t) and (int(t.min()) < 0 or int(t.max()) > self.T)
+        ):  # a GPU would have to wait
             raise ValueError(f"Times must lie in 0..{self.T}, but {int(t.min())}..{int(t.max())} was given.")
         return self.alpha_bar.to(like.device)[t.to(like.device)].reshape(-1, *[1] * (like.ndim - 1))
 
     def draw(self, n: int, generator: Generators, minimum: Int[Tensor, " n"] | int = 1) -> Int[Tensor, " n"]:
         """n times, each uniform on minimum..T. For data of mixed noise, give `minimum=schedule.first(std)`, one per sample."""
-        u = uniform((n,), generator, like=self.alpha_bar)
-        lowest = torch.as_tensor(minimum).to(u.device)
-        if int(lowest.min()) < 1 or int(lowest.max()) > self.T:
+        lowest = torch.as_tensor(minimum)
+        if lowest.device.type == "cpu" and (int(lowest.min()) < 1 or int(lowest.max()) > self.T):
             raise ValueError(
                 f"minimum must lie in 1..{self.T}, but {int(lowest.min())}..{int(lowest.max())} was given."
             )
+        first = generator if isinstance(generator, torch.Generator) else generator[0]
+        lowest = lowest.to(first.device)
+        u = uniform((n,), generator, like=torch.empty(0, dtype=torch.float64, device=first.device))
         return lowest + (u * (self.T + 1 - lowest)).long()
 
     def first(self, std: Float[Tensor, " b"]) -> Int[Tensor, " b"]:
-        """The first time at which noise of each std fits into the diffusion's (T + 1 where none is loud enough)."""
-        loud_enough = (self.sigma * (1 + TOLERANCE) ** 0.5).to(std.device)
-        return torch.searchsorted(loud_enough, std.double().contiguous()).clamp(min=1)
+        """The first time at which noise of each std fits into the diffusion's (T + 1 if it never does)."""
+        levels = (self.sigma * (1 + TOLERANCE) ** 0.5).to(std.device)
+        return torch.searchsorted(levels, std.double().contiguous()).clamp(min=1)
 
     def check(self, max_std: float) -> None:
         """Refuse measurements too noisy for the first step: eq:noise-add would need a negative variance."""
@@ -153,8 +157,8 @@ class Schedule:
             beta_1 = max_std**2 / (1 + max_std**2)
             when = f"t = {first}" if first <= self.T else "never"
             raise ValueError(
-                f"The schedule starts too quietly for this data: at t = 1 its noise level is {float(self.sigma[1]):.4g}, "
-                f"below the measurement noise, std = {max_std:.4g} (first loud enough: {when}). "
+                f"The noise of the schedule starts too low for this data: at t = 1 its level is {float(self.sigma[1]):.4g}, "
+                f"below the measurement noise, std = {max_std:.4g} (first high enough at: {when}). "
                 f"Use beta_1 >= {beta_1:.4g}, or Schedule.for_noise({max_std:.4g})."
             )
 
@@ -167,7 +171,7 @@ class Schedule:
         """The schedule of a diffusers scheduler's configuration; bit for bit the one that `to_diffusers` was called on."""
         if config.get("rescale_betas_zero_snr"):
             raise ValueError(
-                "A schedule with rescale_betas_zero_snr ends at alpha_bar = 0, where x cannot be told from noise: "
+                "A schedule with rescale_betas_zero_snr ends at alpha_bar = 0, where x̄_T carries no signal: "
                 "use one without."
             )
         if config.get("trained_betas") is not None:

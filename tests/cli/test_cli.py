@@ -8,7 +8,7 @@ import pytest
 
 from gsure.cli import COMMANDS, main, make_parser
 from gsure.cli import demo as demo_command
-from gsure.request import record_request
+from gsure.files import record_request
 
 
 def imported_by(*words: str) -> set[str]:

@@ -23,11 +23,11 @@ from gsure.corruption import (
     PoissonDisc,
     check_corruption,
 )
-from gsure.corruption.columns import systematic
+from gsure.corruption.lines import systematic
 from gsure.corruption.poisson_disc import throw
 from gsure.random import normal, uniform
 
-CASES: list[tuple[Corruption, tuple[int, ...], int]] = [  # and the number of draws, fewer where one is dear
+CASES: list[tuple[Corruption, tuple[int, ...], int]] = [  # and the number of draws, fewer where one is slow
     (Patches(p=0.4, size=4), (3, 16, 16), 30_000),
     (Patches(p=0.2, size=3), (1, 9, 15), 30_000),
     (Pixels(p=0.3), (1, 9, 7), 30_000),
@@ -53,22 +53,22 @@ NAMES = [f"{family}-{shape}" for family, shape, _ in CASES]
 
 
 @pytest.mark.parametrize(("family", "shape", "draws"), CASES, ids=NAMES)
-def test_every_family_passes_the_battery(family, shape, draws):
+def test_every_family_passes_all_checks(family, shape, draws):
     check_corruption(family, shape, draws)
 
 
-def test_every_family_has_a_name_and_is_in_the_battery():
-    names = "patches pixels noise lines gaussian_lines equispaced_lines poisson_disc blur hadamard bands"
+def test_every_family_has_a_name_and_is_checked():
+    names = "patches pixels noise lines gaussian_lines equispaced_lines poisson_disc blur hadamard channels"
     assert list(FAMILIES) == names.split()
     assert set(FAMILIES.values()) == {type(family) for family, _, _ in CASES}
 
 
-# ---- the battery itself
+# ---- the checks themselves
 
 
 @dataclass(frozen=True)
 class Overstated(Pixels):
-    """Says that it covers 1.5 % more than it does."""
+    """States a coverage 1.5 % higher than it has."""
 
     def coverage(self, shape: Sequence[int]) -> Coverage:
         return Coverage(super().coverage(shape).value + 0.015)
@@ -76,7 +76,7 @@ class Overstated(Pixels):
 
 @dataclass(frozen=True)
 class Averaged(Lines):
-    """States the coverage of the whole, as if columns were alike."""
+    """States the mean coverage, as if all columns were equally likely."""
 
     def coverage(self, shape: Sequence[int]) -> Coverage:
         return Coverage(super().coverage(shape).value.mean().reshape(1, 1, 1, 1))
@@ -84,15 +84,15 @@ class Averaged(Lines):
 
 @dataclass(frozen=True)
 class OneForAll(Pixels):
-    """One mask for the whole batch."""
+    """One mask for the complete batch."""
 
     def svals(self, n, shape, generator):
         return super().svals(n, shape, generator)[[0] * n]
 
 
 @dataclass(frozen=True)
-class Loud(Pixels):
-    """Its noise is a tenth louder than it states."""
+class Noisier(Pixels):
+    """Its noise level is 10 % higher than it states."""
 
     def apply(self, x, sigma_0, generator):
         measurement = super().apply(x, 1.1 * sigma_0, generator)
@@ -162,26 +162,26 @@ class Broken(Pixels):
 @pytest.mark.parametrize(
     ("family", "claims"),
     [
-        (Overstated(0.4), "as its coverage says; keep as much in all as its coverage says"),
-        (OneForAll(0.4), "it does not: draw afresh for each sample"),
-        (Loud(0.4), "it does not: have noise of the stated std"),
-        (Coloured(0.4), "it does not: have white noise, independent among entries"),
+        (Overstated(0.4), "as its coverage states; keep as much in total as its coverage states"),
+        (OneForAll(0.4), "it does not: draw independently for each sample"),
+        (Noisier(0.4), "it does not: have noise of the stated std"),
+        (Coloured(0.4), "it does not: have white noise, independent between entries"),
         (Biased(0.4), r"it does not: measure mask \* xbar at sigma_0 = 0"),
         (Skewed(0.4), "it does not: have an orthogonal basis .*keep lengths"),
         (Negative(0.4), "it does not: draw svals that are finite and at least 0"),
         (Flat(0.4), r"draw svals whose shape broadcasts against 32 signals \(\(32, 6, 8\) was drawn\)"),
         (Fickle(0.4), "draw sample k from generator k alone"),
         (Broken(0.4), r"cannot corrupt signals of shape \(2, 6, 8\): .*must match"),
-        (Averaged(2), "it does not: cover each entry as its coverage says.$"),
+        (Averaged(2), "it does not: cover each entry as its coverage states.$"),
     ],
     ids=lambda value: type(value).__name__ if isinstance(value, Corruption) else "",
 )
-def test_the_battery_names_what_is_wrong(family, claims):
+def test_the_checks_name_what_is_wrong(family, claims):
     with pytest.raises(ValueError, match=claims):
         check_corruption(family, (2, 6, 8))
 
 
-def test_a_family_of_ones_own_is_a_small_class():
+def test_a_custom_family_is_a_small_class():
     @dataclass(frozen=True)
     class Attenuation(Corruption):
         """Scales each channel by a random factor; up to the cutoff it is lost."""
@@ -331,7 +331,7 @@ def test_systematic_sampling_in_random_order_leaves_no_pair_out(generator):
 def test_equispaced_lines_are_evenly_spaced_outside_the_centre(R, gaps, generator):
     family = EquispacedLines(R=R)
     mask = family.svals(300, (2, 8, 320), generator)[:, 0, 0]
-    outside = mask[:, ~family.centre(320)]  # the count goes on as if the centre were cut out
+    outside = mask[:, ~family.centre(320)]  # the spacing continues as if the centre were cut out
     found = {int(gap) for row in outside for gap in row.nonzero().flatten().diff()}
     assert found == gaps
     random = Lines(R=R).svals(300, (2, 8, 320), generator)[:, 0, 0][:, ~family.centre(320)]
@@ -389,7 +389,7 @@ def test_poisson_discs_grow_from_the_centre(generator):
     mask = family.svals(40, shape, generator)[:, 0]
     density = [float(mask[:, (d >= low) & (d < low + 0.2)].mean()) for low in (0.2, 0.4, 0.6, 0.8, 1.0, 1.2)]
     assert density == sorted(density, reverse=True)
-    # As 1/r²; nearer the centre, where r is a pixel or two, the grid has its say.
+    # As 1/r²; nearer the centre, where r is a pixel or two, the grid matters.
     assert density[2] / density[4] == pytest.approx((1 + 2 * 1.1) ** 2 / (1 + 2 * 0.7) ** 2, rel=0.1)
 
 
@@ -435,7 +435,7 @@ def spread(kernels: Tensor) -> Tensor:
     return torch.stack([yy, xy, xy, xx], 1).reshape(-1, 2, 2)
 
 
-def test_kernels_are_as_wide_as_asked(generator):
+def test_kernels_have_the_requested_width(generator):
     widths = spread(Blur(width=(1, 3)).kernels(500, (1, 33, 33), generator)).diagonal(dim1=1, dim2=2).sqrt()
     torch.testing.assert_close(widths[:, 0], widths[:, 1])
     assert widths.min() == pytest.approx(1, abs=0.03)
@@ -479,7 +479,7 @@ def test_blur_says_what_its_cutoff_always_loses():
 # ---- the others
 
 
-def test_patches_are_dropped_whole_and_in_all_channels(generator):
+def test_patches_are_dropped_completely_and_in_all_channels(generator):
     family = Patches(p=0.5, size=4)
     mask = family.apply(torch.zeros(20, 3, 16, 8), 0.1, generator).mask
     assert mask.shape == (20, 1, 16, 8)
@@ -562,7 +562,7 @@ def test_sigma_0_may_be_drawn_beforehand():
         (lambda: Patches(p=1.0, size=4), r"p is the probability to drop, in \[0, 1\), but is 1\.0"),
         (lambda: Pixels(p=-0.1), "p is the probability"),
         (lambda: Channels(p=float("nan")), "p is the probability"),
-        (lambda: Patches(p=0.5, size=0), "size is 0"),
+        (lambda: Patches(p=0.5, size=0), "size is the side of a patch .* but is 0"),
         (lambda: Patches(p=0.5, size=4).check_shape((1, 16, 18)), "4x4 do not tile images of 16x18: choose a size"),
         (lambda: Pixels(p=0.5).check_shape((16, 16)), r"\(channels, height, width\), but was given \(16, 16\)"),
         (lambda: Noise().check_shape((3, 0)), "at least one entry"),

@@ -44,7 +44,7 @@ def here(tmp_path, monkeypatch):
 def test_digits_become_measurements_and_clean_signals_in_two_files(here, capsys):
     summary = json.loads(run(*DIGITS, "--clean", "c.h5", "--json", capsys=capsys))
     assert summary["samples"] == 1797
-    assert summary["can train"] == "yes"
+    assert summary["trainable"] == "yes"
     data, clean = gsure.open("d.h5"), Signals("c.h5")
     m, x = data[:], clean[:]
     assert m.mask.shape == (1797, 1, 8, 8)
@@ -110,7 +110,7 @@ def test_phantoms_go_through_the_mri_families_and_make_a_figure(here, family):
     assert (here / "p.png").stat().st_size > 10_000
     R = float(family.split()[-1])
     kept = gsure.open("p.h5")[:].mask.flatten(1).mean(1)
-    assert ((kept * R - 1).abs() < 0.15).all()  # whole lines of 32
+    assert ((kept * R - 1).abs() < 0.15).all()  # complete lines of 32
 
 
 def test_a_blur_that_loses_frequencies_says_which_and_what_to_do(here, capsys):
@@ -120,20 +120,20 @@ def test_a_blur_that_loses_frequencies_says_which_and_what_to_do(here, capsys):
     assert "cycles a pixel on: use narrower kernels than width = (2.0, 3.0)" in err
 
 
-def test_signals_far_from_the_size_that_schedules_are_made_for_are_told(here, capsys):
+def test_signals_of_unsuitable_scale_are_reported(here, capsys):
     run("corrupt", "phantom", "p.h5", "--source.size", 16, "--source.n", 20, "--source.scale", 25, "--corruption", "lines",
         "--R", 4, "--sigma", 0.001, "--clean", "c.h5", capsys=capsys)  # fmt: skip
-    told = json.loads(run("inspect", "p.h5", "--json", capsys=capsys))["can train"]
+    verdict = json.loads(run("inspect", "p.h5", "--json", capsys=capsys))["trainable"]
     rms = float(Signals("c.h5")[:].square().mean().sqrt())
-    assert told.startswith("badly: signals have root mean square 0.00")
-    assert float(told.split()[-2]) == pytest.approx(rms, rel=0.15)  # from a quarter of the lines
+    assert verdict.startswith("badly: signals have root mean square 0.00")
+    assert float(verdict.split()[-2]) == pytest.approx(rms, rel=0.15)  # from a quarter of the lines
 
 
 def test_inspect_says_what_is_in_a_file(here, capsys):
     run(*DIGITS, "--limit", 20, "--clean", "c.h5")
     capsys.readouterr()
     text = run("inspect", "d.h5", capsys=capsys)
-    for word in ("1 × 8 × 8", "Identity()", "patches", "closed form", "0.02", "can train"):
+    for word in ("1 × 8 × 8", "Identity()", "patches", "closed form", "0.02", "trainable"):
         assert word in text
     assert json.loads(run("inspect", "c.h5", "--json", capsys=capsys))["holds"] == "signals"
 
@@ -200,7 +200,7 @@ def test_a_file_with_entries_never_covered_says_that_it_cannot_train(here, gener
     assert "no: 8 of 16 entries are never measured" in text
 
 
-def test_sigma_is_estimated_when_asked_and_the_file_says_so(here, generator, capsys):
+def test_sigma_is_estimated_on_request_and_the_file_records_it(here, generator, capsys):
     np.save("k.npy", kspace(24, generator, size=64)[1])
     summary = json.loads(run("import", "array", "k.npy", "m.h5", "--sigma", "estimate", "--json", capsys=capsys))
     assert summary["sigma_0"]["estimated"] is True
@@ -213,7 +213,7 @@ def test_sigma_is_estimated_when_asked_and_the_file_says_so(here, generator, cap
     assert gsure.open("x.h5").max_std == pytest.approx(0.03, rel=0.1)
 
 
-def test_mask_and_sigma_may_lie_beside_the_data_in_one_file(here, generator):
+def test_mask_and_sigma_may_be_in_the_same_file_as_the_data(here, generator):
     k = kspace(3, generator)[1]
     mask, sigma = np.arange(16) % 3 != 1, np.array([0.1, 0.2, 0.3])
     with h5py.File("all.h5", "w") as file:
@@ -237,6 +237,26 @@ def test_cfl_with_a_mask_is_imported(here, generator):
     np.testing.assert_allclose(gsure.open("m.h5")[:].ybar[:, 0], (k * mask).real, atol=1e-6)
 
 
+def test_import_reads_whatever_corrupt_reads(here, generator):
+    k = kspace(3, generator)[1]
+    mask = np.arange(16) % 3 != 1
+    (here / "volumes" / "nested").mkdir(parents=True)
+    with h5py.File("volumes/nested/v.hdf5", "w") as file:
+        file["kspace"], file["mask"] = k * mask, mask
+    with h5py.File("deep.h5", "w") as file:
+        file["scan/k"], file["scan/mask"], file["labels"] = k * mask, mask, np.arange(3)
+    write_cfl("raw", np.moveaxis(k * mask, 0, -1))
+    for kind, path, options in (
+        ("fastmri", "volumes", []),
+        ("array", "deep.h5", ["--mask", "scan/mask"]),  # the only array that could be spectra
+        ("cfl", "raw", []),  # as BART names it
+    ):
+        run("import", kind, path, "m.h5", "--sigma", 0.1, "--force", *options)
+        measured = gsure.open("m.h5")[:]
+        np.testing.assert_allclose(measured.ybar[:, 0], (k * mask).real, atol=1e-6)
+        assert (measured.mask == torch.from_numpy(mask)).all()
+
+
 # Bad input
 
 
@@ -257,6 +277,8 @@ def test_mistakes_cost_a_sentence_and_no_data(here, capsys, generator):
     (here / "precious" / "thesis.txt").write_text("years of work")
     with h5py.File("nokspace.h5", "w") as file:
         file["image"] = [1.0]
+    with h5py.File("nomask.h5", "w") as file:
+        file["kspace"] = kspace(2, generator)[1]
     phantom = ["corrupt", "phantom", "x.h5", "--source.size", 16, "--source.n", 4, "--sigma", 0.1, "--corruption"]
     for words, message in [
         (DIGITS, "d.h5 exists already: choose another name, or add --force"),
@@ -271,9 +293,11 @@ def test_mistakes_cost_a_sentence_and_no_data(here, capsys, generator):
         ([*phantom, "lines", "--R", 100], "R = 100"),
         (["import", "array", "k.npy", "x.h5", "--mask", "narrow.npy", "--sigma", 1], "does not broadcast"),
         (["import", "array", "k.npy", "x.h5", "--mask", "odd.npy", "--sigma", 1], "must be 0 (dropped) or 1 (kept)"),
-        (["import", "array", "nan.npy", "x.h5", "--sigma", 1], "Sample 1, of group 1, has values that are NaN"),
-        (["import", "fastmri", "nokspace.h5", "x.h5", "--sigma", 1], "has no kspace and no mask"),
-        (["inspect", "k.npy"], "is not a whole HDF5 file"),
+        (["import", "array", "nan.npy", "x.h5", "--sigma", 1], "Sample 1, of group 1, has 1 values that are NaN"),
+        (["import", "fastmri", "nokspace.h5", "x.h5", "--sigma", 1], "nokspace.h5 has no dataset kspace"),
+        (["import", "fastmri", "nomask.h5", "x.h5", "--sigma", 1], "and no mask"),
+        (["import", "fastmri", "nomask.h5", "x.h5", "--sigma", 1, "--slices", "[3,2]"], "slices must be the first"),
+        (["inspect", "k.npy"], " HDF5 file"),
         (["inspect", "none.h5"], "There is no file none.h5"),
         (["inspect", "d.h5", "--figure", "x.png", "--clean", "d.h5"], "where signals are wanted"),
         (["inspect", "d.h5", "--clean", "d.h5"], "say where, by --figure"),
@@ -283,9 +307,9 @@ def test_mistakes_cost_a_sentence_and_no_data(here, capsys, generator):
         (["corrupt", "digits", "precious", *DIGITS[3:], "--force"], "other things in it (thesis.txt)"),
         (["corrupt", "k.npy", "k.npy", "--corruption", "lines", "--R", 2, "--sigma", 1, "--force"], "is to be read"),
         (["import", "array", "k.npy", "k.npy", "--sigma", 1, "--force"], "is to be read"),
-        (["import", "array", "k.npy", "x.h5", "--sigma", 1, "--mask", "d.h5"], "A mask is a .npy"),
-        (["import", "array", "objects.npy", "x.h5", "--sigma", 1], "not a plain .npy"),
-        (["import", "array", "none.npy", "x.h5", "--sigma", 1], "has no samples"),
+        (["import", "array", "k.npy", "x.h5", "--sigma", 1, "--mask", "d.h5"], "d.h5 must be a .npy file, or the name"),
+        (["import", "array", "objects.npy", "x.h5", "--sigma", 1], "objects.npy holds 0 arrays that could be spectra"),
+        (["import", "array", "none.npy", "x.h5", "--sigma", 1], "none.npy is complex64 of shape (0, 4, 4)"),
         (["import", "array", "k.npy", "x.h5", "--mask", "toomany.npy", "--sigma", 1], "does not broadcast"),
         (["import", "array", "real.npy", "x.h5", "--sigma", 1], "channel pairs"),
         (["import", "array", "k.npy", "x.h5", "--sigma", 1, "--limit", -3], "limit of at least 1"),
@@ -323,13 +347,15 @@ def test_raw_data_is_not_written_over_however_it_is_named(here, capsys, generato
         ["corrupt", "cfl:raw.cfl", "raw.hdr", *LINES],
         ["corrupt", "cfl:raw", "new.h5", "--clean", "raw.hdr", *LINES],
         ["import", "cfl", "raw.hdr", "raw.cfl", "--sigma", 0.1],
+        ["import", "cfl", "raw", "raw.cfl", "--sigma", 0.1],
+        ["import", "array", "~/x.npy", "x.npy", "--sigma", 0.1],
         ["import", "array", "x.npy", "s.npy", "--sigma", "s.npy"],
     ):
         assert "is to be read: choose another name" in complaint(capsys, *words, "--force")
     assert {path: path.read_bytes() for path in here.iterdir()} == before
 
 
-def test_an_option_that_would_not_be_heard_is_refused(here, capsys, generator):
+def test_an_option_without_effect_is_refused(here, capsys, generator):
     np.save("k.npy", kspace(3, generator)[1])
     np.save("mask.npy", np.ones(16))
     with h5py.File("v.h5", "w") as file:
@@ -342,12 +368,12 @@ def test_an_option_that_would_not_be_heard_is_refused(here, capsys, generator):
         ("array", "k.npy", ["--key", "k"]),
         ("cfl", "raw.cfl", ["--slices", "[0, 1]"]),
     ):
-        told = complaint(capsys, "import", kind, path, "m.h5", "--sigma", 0.1, *option)
-        assert f"{option[0]} is of no use for {kind} {path}" in told
+        message = complaint(capsys, "import", kind, path, "m.h5", "--sigma", 0.1, *option)
+        assert f"{option[0]} has no effect for {kind} {path}" in message
     assert not (here / "m.h5").exists()
 
 
-def test_a_mask_of_the_whole_shape_serves_all_coils(here, generator):
+def test_a_mask_of_the_complete_shape_serves_all_coils(here, generator):
     k = torch.randn(3, 2, 8, 6, generator=generator, dtype=torch.complex64).numpy()
     mask = torch.rand(3, 2, 8, 6, generator=generator).numpy() < 0.5
     np.save("k.npy", k)
@@ -369,7 +395,7 @@ def test_noise_is_not_estimated_where_high_frequencies_are_not_known(here, capsy
 
 
 @pytest.mark.parametrize("shards", [1, 2])
-def test_nothing_is_found_to_be_impossible_when_all_is_done(here, capsys, shards):
+def test_conflicting_outputs_are_refused_before_any_work(here, capsys, shards):
     small = [*DIGITS, "--limit", 40, "--shards", shards]
     run(*small)
     run(*[*DIGITS, "--limit", 40, "--shards", 3 - shards, "--force"])  # a folder for a file, a file for a folder
@@ -378,14 +404,14 @@ def test_nothing_is_found_to_be_impossible_when_all_is_done(here, capsys, shards
 
 
 @dataclasses.dataclass(frozen=True)
-class Own(gsure.corruption.Pixels):
-    """Of someone who keeps a tensor in it."""
+class Custom(gsure.corruption.Pixels):
+    """A custom corruption with a tensor as an option."""
 
     weights: torch.Tensor = dataclasses.field(default_factory=lambda: torch.ones(8, 8))
 
 
-def test_a_corruption_of_ones_own_may_hold_tensors(here):
-    data = gsure.corrupt(open_source("digits"), "d.h5", Own(0.3), 0.1, limit=5)
+def test_a_custom_corruption_may_hold_tensors(here):
+    data = gsure.corrupt(open_source("digits"), "d.h5", Custom(0.3), 0.1, limit=5)
     assert data.header["corruption"]["weights"] == "torch.float32 of shape (8, 8)"
 
 

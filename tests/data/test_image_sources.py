@@ -1,4 +1,4 @@
-"""Pictures: folders and zips, CelebA, IDX."""
+"""Images: folders and zips, CelebA, IDX."""
 
 import gzip
 import json
@@ -97,7 +97,7 @@ def test_the_first_picture_decides_on_gray_and_size_and_others_must_fit(tmp_path
     Image.new("L", (4, 5)).save(tmp_path / "3.png")
     source = Images(tmp_path)
     assert source.shape == (1, 4, 4)
-    with pytest.raises(ValueError, match=r"2\.png .* has colours, but 1\.png has none: say gray"):
+    with pytest.raises(ValueError, match=r"2\.png .* has colours, but 1\.png has none: set gray"):
         source[1]
     with pytest.raises(ValueError, match=r"3\.png .* is 5x4, but 1\.png is 4x4: give size or crop"):
         source[2]
@@ -113,7 +113,7 @@ def test_an_unreadable_picture_is_named_or_skipped_and_counted(folder, damage):
     path.write_bytes(damage(path.read_bytes()))
     source = Images(folder)
     source[0]
-    with pytest.raises(ValueError, match=r"b/2\.png in .* cannot be read as a picture.*skip_bad"):
+    with pytest.raises(ValueError, match=r"b/2\.png in .* cannot be read as an image.*skip_bad"):
         source[1]
     lenient = Images(folder, skip_bad=True)
     assert lenient.files == ("a/1.png", "c.bmp")
@@ -122,10 +122,10 @@ def test_an_unreadable_picture_is_named_or_skipped_and_counted(folder, damage):
 
 def test_folders_without_pictures_and_broken_zips_are_refused(tmp_path):
     (tmp_path / "empty").mkdir()
-    with pytest.raises(ValueError, match=r"holds no picture that can be read"):
+    with pytest.raises(ValueError, match=r"has no image that can be read"):
         Images(tmp_path / "empty")
     (tmp_path / "broken.zip").write_bytes(b"PK\x03\x04 and then nothing")
-    with pytest.raises(ValueError, match=r"broken\.zip is neither a folder nor a whole zip"):
+    with pytest.raises(ValueError, match=r"broken\.zip is neither a folder nor a complete zip"):
         Images(tmp_path / "broken.zip")
     with pytest.raises(FileNotFoundError, match="There is no file or folder"):
         Images(tmp_path / "absent")
@@ -136,7 +136,7 @@ def test_folders_without_pictures_and_broken_zips_are_refused(tmp_path):
 
 @pytest.fixture
 def celeba(tmp_path):
-    """Six faces, whose red tells the row, green the column and blue the face."""
+    """Six faces, whose red encodes the row, green the column and blue the face."""
     pictures = tmp_path / "img_align_celeba"
     pictures.mkdir()
     row, column = np.mgrid[:218, :178]
@@ -187,17 +187,17 @@ def test_celeba_refuses_what_is_not_celeba(celeba, outside):
     with pytest.raises(ValueError, match="the sizes 32 and 64, but was given 'train', 'middle' and 32"):
         open_source(f"celeba:{celeba}", crop="middle")
     Image.new("RGB", (128, 128)).save(celeba / "000001.jpg")
-    with pytest.raises(ValueError, match=r"000001\.jpg .* is 128x128, but aligned CelebA pictures are 218x178"):
+    with pytest.raises(ValueError, match=r"000001\.jpg .* is 128x128, but aligned CelebA images are 218x178"):
         CelebA(celeba)[0]
     partition = celeba.parent / "list_eval_partition.txt"
     partition.write_text("image_id,partition\n")
     with pytest.raises(ValueError, match="is not CelebA's split file"):
         CelebA(celeba)
     partition.write_text("900000.jpg 0\n")
-    with pytest.raises(FileNotFoundError, match="has none of the 1 pictures"):
+    with pytest.raises(FileNotFoundError, match="has none of the 1 images"):
         CelebA(celeba)
     partition.rename(celeba.parent / "elsewhere.txt")
-    with pytest.raises(FileNotFoundError, match=r"list_eval_partition\.txt is not beside"):
+    with pytest.raises(FileNotFoundError, match=r"list_eval_partition\.txt is not next to"):
         CelebA(celeba)
     with pytest.raises(FileNotFoundError, match="none of the 1"):
         CelebA(celeba, partition=celeba.parent / "elsewhere.txt")
@@ -247,7 +247,7 @@ def test_idx_refuses_labels_foreign_and_short_files(tmp_path):
     with pytest.raises(ValueError, match="has 5503 bytes, but its header promises 5504"):
         Idx(tmp_path / "short")[0]
     (tmp_path / "short.gz").write_bytes(gzip.compress(idx(BYTES))[:-500])
-    with pytest.raises(ValueError, match=r"short\.gz is not a whole gzip file"):
+    with pytest.raises(ValueError, match=r"short\.gz is not a complete gzip file"):
         Idx(tmp_path / "short.gz")[0]
     with pytest.raises(ValueError, match=r"is a folder, but idx reads one file.*here: none"):
         Idx(tmp_path)
@@ -267,6 +267,6 @@ def test_a_damaged_stream_in_a_zip_is_named_or_skipped(archive):
     damaged[start : start + 20] = b"\xff" * 20
     archive.write_bytes(damaged)
     source = Images(archive)
-    with pytest.raises(ValueError, match=r"c\.bmp in .* cannot be read as a picture"):
+    with pytest.raises(ValueError, match=r"c\.bmp in .* cannot be read as an image"):
         source[2]
     assert Images(archive, skip_bad=True).files == ("a/1.png", "b/2.png")

@@ -217,10 +217,10 @@ def test_bad_files_are_refused_in_a_sentence(tmp_path, generator):
         file.attrs["version"] = 99
     (tmp_path / "empty").mkdir()
     for name, message in {
-        "text.h5": "not a whole HDF5 file",
-        "cut.h5": "cut short or of another kind",
+        "text.h5": "not a complete HDF5 file",
+        "cut.h5": "truncated or of another format",
         "foreign.h5": "not a file of gsure",
-        "newer.h5": "version 99, this gsure reads up to 1",
+        "newer.h5": "version 99, but this gsure reads version 2 only",
         "empty": "no shards",
     }.items():
         with pytest.raises(ValueError, match=message):
@@ -258,7 +258,7 @@ def test_a_damaged_file_is_refused_before_it_gives_garbage(tmp_path, generator, 
     with h5py.File(tmp_path / "m.h5", "a") as file:
         damage(file, what)
     with pytest.raises(
-        ValueError, match=r"is damaged: .* Make it again|not a file of gsure|format version None|'torch'"
+        ValueError, match=r"is damaged: .* Regenerate it|not a file of gsure|format version None|'torch'"
     ):
         gsure.open(tmp_path / "m.h5")[:]
 

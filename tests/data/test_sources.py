@@ -1,4 +1,4 @@
-"""Sources in general, arrays, digits, phantoms, and how a path tells its kind."""
+"""Sources in general, arrays, digits, phantoms, and guessing the kind of a path."""
 
 import importlib
 import json
@@ -47,7 +47,7 @@ def test_a_source_is_a_sequence_that_survives_copying_to_a_worker(source):
         np.testing.assert_array_equal(source[index].x, copy[index].x)
     assert source[-1].group == source[len(source) - 1].group != source[0].group
     for index in (len(source), -len(source) - 1):
-        with pytest.raises(IndexError, match=f"Sample {index} was asked for"):
+        with pytest.raises(IndexError, match=f"There is no sample {index}: {source.kind} has"):
             source[index]
     assert sum(1 for _, _ in zip(source, range(3), strict=False)) == 3  # iteration stops by itself
     fingerprint = source.fingerprint()
@@ -213,7 +213,7 @@ def test_pickles_are_refused(tmp_path):
     with pytest.raises(ValueError, match="holds 0 arrays that could be signals"):
         Array(save(tmp_path, np.array([[1, "a"], [2, None]], object)))
     (tmp_path / "b.npy").write_bytes(pickle.dumps(REAL))
-    with pytest.raises(ValueError, match=r"b\.npy is not a NumPy file"):
+    with pytest.raises(ValueError, match=r"b\.npy is not a complete \.npy"):
         Array(tmp_path / "b.npy")
 
 
@@ -259,9 +259,9 @@ def test_sources_open_by_kind_by_kind_and_path_and_by_path(tmp_path):
 
 def test_what_cannot_be_opened_is_said_in_a_sentence(tmp_path):
     (tmp_path / "notes.txt").write_text("hello")
-    with pytest.raises(ValueError, match=r"cannot be told: give KIND:PATH, with one of array, images, celeba"):
+    with pytest.raises(ValueError, match=r"cannot be guessed: give KIND:PATH, with one of array, images, celeba"):
         open_source(str(tmp_path / "notes.txt"))
-    with pytest.raises(ValueError, match="cannot be told"):
+    with pytest.raises(ValueError, match="cannot be guessed"):
         open_source(str(tmp_path))
     with pytest.raises(FileNotFoundError, match="no file or folder nothing"):
         open_source("nothing")

@@ -26,12 +26,12 @@ from gsure.evaluation.checks import (
 )
 from gsure.evaluation.checks.correlation import MIN_SAMPLES, Rows, Windows, linear_cca, pair_correlations, part, shuffle
 from gsure.evaluation.checks.coverage import survey
-from gsure.evaluation.checks.figure import density
 from gsure.evaluation.checks.held_out import HeldOut
 from gsure.evaluation.checks.independence import denoising_error
 from gsure.evaluation.checks.noise_level import noise_ratio
 from gsure.evaluation.checks.windows import place_windows
 from gsure.experiments import analytic
+from gsure.plotting.checks import density
 
 SCHEDULE = Schedule.linear()
 

@@ -11,10 +11,10 @@ from running import TINY, final, interrupt_at, launch, make_files, same, told
 from torch import nn
 
 import gsure
-from gsure.training import imputation as completion
+from gsure.training import imputation
 from gsure.training.run import Run
 
-COMPLETING = dataclasses.replace(TINY, impute_at=(4, 8), impute_count=40, impute_sampling_steps=3)
+IMPUTING = dataclasses.replace(TINY, impute_at=(4, 8), impute_count=40, impute_sampling_steps=3)
 
 
 @pytest.fixture(scope="module")
@@ -36,7 +36,7 @@ class Linear(nn.Module):
 
 def pull(fill: str, t: int = 300, batches: int = 60, n: int = 4000) -> float:
     """How many standard errors the loss on what was measured pulls the best linear denoiser of whole signals away, for pairs
-    of correlation 0.6 of which one entry, or none, is missing, completed in one way or another."""
+    of correlation 0.6 of which one entry, or none, is missing, imputed in one way or another."""
     correlation, schedule = 0.6, gsure.Schedule.linear()
     covariance = torch.tensor([[1.0, correlation], [correlation, 1.0]])
     alpha_bar = float(schedule.alpha_bar[t])
@@ -52,24 +52,24 @@ def pull(fill: str, t: int = 300, batches: int = 60, n: int = 4000) -> float:
         spread = (1 - correlation**2) ** 0.5 * torch.randn(n, 2, generator=generator)
         xbar = {"draws": correlation * other + spread, "means": correlation * other, "nothing": torch.zeros(n, 2)}[fill]
         times = torch.full((n,), t)
-        loss = objective(denoiser, measurement, times, generator, shown=measurement.complete(xbar)).mean()
+        loss = objective(denoiser, measurement, times, generator, input=measurement.impute(xbar)).mean()
         slopes.append(torch.autograd.grad(loss, denoiser.network.matrix)[0].flatten())
     slope = torch.stack(slopes)
     return float((slope.mean(0) / (slope.std(0) / batches**0.5)).abs().max())
 
 
-def test_completed_by_draws_from_the_posterior_what_was_measured_teaches_what_whole_signals_teach():
+def test_imputed_by_draws_from_the_posterior_measurements_teach_what_full_signals_teach():
     assert pull("draws") < 4
 
 
 @pytest.mark.parametrize("fill", ["means", "nothing"])
-def test_completed_by_means_or_by_nothing_it_would_teach_something_else(fill):
+def test_imputed_by_means_or_by_nothing_they_would_teach_something_else(fill):
     assert pull(fill) > 10
 
 
-def test_a_completed_measurement_has_noise_where_it_was_measured_only(generator):
+def test_an_imputed_measurement_has_noise_where_it_was_measured_only(generator):
     measurement = gsure.Measurement(torch.tensor([[2.0, 0.0]]), torch.tensor([[1.0, 0.0]]), 0.1)
-    whole = measurement.complete(torch.tensor([[5.0, 7.0]]))
+    whole = measurement.impute(torch.tensor([[5.0, 7.0]]))
     assert whole.ybar.tolist() == [[2, 7]]
     assert whole.mask.tolist() == [[1, 1]]
     assert whole.std.tolist() == [[pytest.approx(0.1), 0]]
@@ -79,32 +79,32 @@ def test_a_completed_measurement_has_noise_where_it_was_measured_only(generator)
 
 
 def test_what_is_learned_from_is_as_measured_where_it_was_measured(files, tmp_path, monkeypatch):
-    jobs = []
+    found = []
+    original = imputation.Imputing.at
     monkeypatch.setattr(
-        "gsure.training.loop.complete", lambda state, *rest: jobs.append(state) or completion.complete(state, *rest)
+        imputation.Imputing, "at", lambda self, *rest: found.append(original(self, *rest)) or found[-1]
     )
-    gsure.train(files / "d.h5", tmp_path / "run", COMPLETING)
-    for examples in (jobs[0].examples, jobs[0].held_out):
-        positions = np.arange(len(examples))
-        measurement = examples[positions]
-        shown = examples.shown(measurement, positions)
-        kept = measurement.mask.expand_as(shown.ybar) == 1
-        assert shown.ybar[kept].equal(measurement.ybar[kept])
-        assert bool((shown.mask == 1).all())
-        assert float(shown.ybar[~kept].std()) > 0.1
-    assert len(jobs[0].examples) == 40
-    assert len(jobs[0].held_out) == 12
+    gsure.train(files / "d.h5", tmp_path / "run", IMPUTING)
+    examples, held_out = found[-1]
+    for some in (examples, held_out):
+        input, target = some.pair(np.arange(len(some)))
+        kept = target.mask.expand_as(input.ybar) == 1
+        assert input.ybar[kept].equal(target.ybar[kept])
+        assert bool((input.mask == 1).all())
+        assert float(input.ybar[~kept].std()) > 0.1
+    assert len(examples) == 40
+    assert len(held_out) == 12
 
 
 @pytest.mark.parametrize("stop", [2, 3, 5, 9])
 def test_a_resumed_run_equals_one_that_was_never_stopped_and_draws_nothing_again(files, tmp_path, monkeypatch, stop):
-    gsure.train(files / "d.h5", tmp_path / "straight", COMPLETING)
+    gsure.train(files / "d.h5", tmp_path / "straight", IMPUTING)
     with monkeypatch.context() as patch:
         interrupt_at(patch, stop)
-        gsure.train(files / "d.h5", tmp_path / "stopped", COMPLETING)
+        gsure.train(files / "d.h5", tmp_path / "stopped", IMPUTING)
     assert final(tmp_path / "stopped").step == stop + 1
-    before = {path: path.stat().st_mtime_ns for path in (tmp_path / "stopped").glob("completed/*/*/*.h5")}
-    assert len(before) == 2 * sum(at < stop + 1 for at in COMPLETING.impute_at)
+    before = {path: path.stat().st_mtime_ns for path in (tmp_path / "stopped").glob("imputed/*/*/*.h5")}
+    assert len(before) == 2 * sum(at < stop + 1 for at in IMPUTING.impute_at)
     gsure.train(files / "d.h5", tmp_path / "stopped", resume=True)
     assert same(tmp_path / "straight", tmp_path / "stopped")
     assert all(path.stat().st_mtime_ns == time for path, time in before.items())
@@ -112,41 +112,41 @@ def test_a_resumed_run_equals_one_that_was_never_stopped_and_draws_nothing_again
     assert validations[0] == validations[1]
 
 
-def test_before_the_first_step_a_gaussian_law_completes_all_and_a_resumed_run_equals_one_never_stopped(
+def test_before_the_first_step_a_gaussian_imputes_all_and_a_resumed_run_equals_one_never_stopped(
     files, tmp_path, monkeypatch
 ):
-    settings = dataclasses.replace(COMPLETING, impute_at=(0, 8))
+    settings = dataclasses.replace(IMPUTING, impute_at=(0, 8))
     gsure.train(files / "d.h5", tmp_path / "straight", settings)
-    completed = gsure.Signals(tmp_path / "straight" / "completed" / "step-00000000" / "train")
-    assert len(completed) == len(gsure.open(files / "d.h5")) - 12
-    clean = gsure.Signals(files / "c.h5")[[int(group) for group in completed.groups()]]
+    imputed = gsure.Signals(tmp_path / "straight" / "imputed" / "step-00000000" / "train")
+    assert len(imputed) == len(gsure.open(files / "d.h5")) - 12
+    clean = gsure.Signals(files / "c.h5")[[int(group) for group in imputed.groups()]]
     data = gsure.open(files / "d.h5")
-    measured = data[[int(group) for group in completed.groups()]].ybar
-    assert float((completed[:] - clean).square().mean()) < 0.7 * float((measured - clean).square().mean())
+    measured = data[[int(group) for group in imputed.groups()]].ybar
+    assert float((imputed[:] - clean).square().mean()) < 0.7 * float((measured - clean).square().mean())
     with monkeypatch.context() as patch:
         interrupt_at(patch, 3)
         gsure.train(files / "d.h5", tmp_path / "stopped", settings)
     fits = []
-    monkeypatch.setattr(completion, "_gaussian", lambda *rest: fits.append(rest))
+    monkeypatch.setattr(imputation.Imputing, "_gaussian", lambda *rest: fits.append(rest))
     gsure.train(files / "d.h5", tmp_path / "stopped", resume=True)
     assert same(tmp_path / "straight", tmp_path / "stopped")
-    assert not fits, "what is complete is not fitted again"
+    assert not fits, "what is there is not fitted again"
 
 
-def test_completions_matter(files, tmp_path):
+def test_what_is_imputed_matters(files, tmp_path):
     """The control of the test above."""
-    gsure.train(files / "d.h5", tmp_path / "straight", COMPLETING)
-    gsure.train(files / "d.h5", tmp_path / "other", dataclasses.replace(COMPLETING, steps=6))
-    for piece in (tmp_path / "other").glob("completed/*/train/*.h5"):
-        shutil.copyfile(tmp_path / "straight" / "completed" / "step-00000008" / "train" / piece.name, piece)
-    gsure.train(files / "d.h5", tmp_path / "other", COMPLETING, resume=True)
+    gsure.train(files / "d.h5", tmp_path / "straight", IMPUTING)
+    gsure.train(files / "d.h5", tmp_path / "other", dataclasses.replace(IMPUTING, steps=6))
+    for piece in (tmp_path / "other").glob("imputed/*/train/*.h5"):
+        shutil.copyfile(tmp_path / "straight" / "imputed" / "step-00000008" / "train" / piece.name, piece)
+    gsure.train(files / "d.h5", tmp_path / "other", IMPUTING, resume=True)
     assert not same(tmp_path / "straight", tmp_path / "other")
 
 
-def test_an_interrupt_while_completing_loses_no_piece(files, tmp_path, monkeypatch):
-    gsure.train(files / "d.h5", tmp_path / "straight", COMPLETING)
-    monkeypatch.setattr(completion, "BATCHES", 2)
-    original, calls = completion._draw, []
+def test_an_interrupt_while_imputing_loses_no_chunk(files, tmp_path, monkeypatch):
+    gsure.train(files / "d.h5", tmp_path / "straight", IMPUTING)
+    monkeypatch.setattr(imputation, "BATCHES_PER_CHUNK", 2)
+    original, calls = imputation.Imputing._draw, []
 
     def interrupted(state, *rest):
         calls.append(rest)
@@ -155,49 +155,49 @@ def test_an_interrupt_while_completing_loses_no_piece(files, tmp_path, monkeypat
         return original(state, *rest)
 
     with monkeypatch.context() as patch:
-        patch.setattr(completion, "_draw", interrupted)
+        patch.setattr(imputation.Imputing, "_draw", interrupted)
         with pytest.raises(KeyboardInterrupt):
-            gsure.train(files / "d.h5", tmp_path / "stopped", COMPLETING)
-    assert len(list((tmp_path / "stopped").glob("completed/*/*/*.h5"))) == 3
+            gsure.train(files / "d.h5", tmp_path / "stopped", IMPUTING)
+    assert len(list((tmp_path / "stopped").glob("imputed/*/*/*.h5"))) == 3
     gsure.train(files / "d.h5", tmp_path / "stopped", resume=True)
     assert final(tmp_path / "stopped").step == 12
     assert same(tmp_path / "straight", tmp_path / "stopped")
 
 
-def test_two_processes_complete_what_one_completes(files, tmp_path):
-    settings = dataclasses.replace(COMPLETING, dropout=0.0, accumulate=1, impute_at=(2,), steps=4)
+def test_two_processes_impute_what_one_imputes(files, tmp_path):
+    settings = dataclasses.replace(IMPUTING, dropout=0.0, accumulate=1, impute_at=(2,), steps=4)
     gsure.train(files / "d.h5", tmp_path / "one", settings)
     (tmp_path / "settings.yaml").write_text(json.dumps(dataclasses.asdict(settings)))
     done = launch(2, "train", files / "d.h5", "--out", tmp_path / "two", "--config", tmp_path / "settings.yaml")
     assert done.returncode == 0, done.stderr
-    one, two = (gsure.Signals(tmp_path / name / "completed" / "step-00000002" / "train")[:] for name in ("one", "two"))
+    one, two = (gsure.Signals(tmp_path / name / "imputed" / "step-00000002" / "train")[:] for name in ("one", "two"))
     assert float((one - two).abs().max()) < 1e-3
     for a, b in zip(told(tmp_path / "one"), told(tmp_path / "two"), strict=True):
         assert a.get("loss", 0) == pytest.approx(b.get("loss", 0), rel=1e-3)
 
 
-def test_the_best_is_found_anew_among_those_judged_by_completed_signals(files, tmp_path):
-    gsure.train(files / "d.h5", tmp_path / "run", COMPLETING)
+def test_the_best_is_found_again_among_those_validated_on_imputed_signals(files, tmp_path):
+    gsure.train(files / "d.h5", tmp_path / "run", IMPUTING)
     validations = {
         line["step"]: line["validation"]["estimate"]["mean"] for line in told(tmp_path / "run") if "validation" in line
     }
     assert final(tmp_path / "run").header["best"]["mean"] == validations[12]  # the only one since step 8
-    assert gsure.load(tmp_path / "run").schedule.T == COMPLETING.T
+    assert gsure.load(tmp_path / "run").schedule.T == IMPUTING.T
     assert Run(tmp_path / "run").config.settings.impute_at == (4, 8)
 
 
-def test_steps_beyond_the_last_complete_nothing(files, tmp_path):
-    gsure.train(files / "d.h5", tmp_path / "run", dataclasses.replace(COMPLETING, impute_at=(12, 40)))
-    assert not (tmp_path / "run" / "completed").exists()
+def test_steps_beyond_the_last_impute_nothing(files, tmp_path):
+    gsure.train(files / "d.h5", tmp_path / "run", dataclasses.replace(IMPUTING, impute_at=(12, 40)))
+    assert not (tmp_path / "run" / "imputed").exists()
 
 
-def test_what_is_said_of_measurements_with_holes_comes_with_a_word_about_completion(files, tmp_path):
-    gsure.train(files / "d.h5", tmp_path / "run", dataclasses.replace(COMPLETING, held_out=0.5), clean=files / "c.h5")
+def test_what_is_said_of_measurements_with_holes_comes_with_a_word_about_imputation(files, tmp_path):
+    gsure.train(files / "d.h5", tmp_path / "run", dataclasses.replace(IMPUTING, held_out=0.5), clean=files / "c.h5")
     told_of = gsure.evaluate_denoising(tmp_path / "run", t_bins=2, n=8)
-    assert any("had been completed" in warning for warning in told_of["warnings"])
+    assert any("imputed" in warning for warning in told_of["warnings"])
     checks = {
         check["name"]: check["words"]
         for check in gsure.diagnose(tmp_path / "run", clean=files / "c.h5", n=40)["checks"]
     }
-    assert "had been completed" in checks["full_sampling"]
-    assert "had been completed" not in checks["coverage"]
+    assert "imputed" in checks["full_sampling"]
+    assert "imputed" not in checks["coverage"]

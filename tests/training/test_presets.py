@@ -10,7 +10,8 @@ import torch
 import gsure
 from gsure import corruption, denoiser, divergence, objective
 from gsure.data.sources import open_source
-from gsure.training.build import DataInfo, make_network, make_schedule
+from gsure.training.model import make_network, make_schedule
+from gsure.training.run import DataInfo
 from gsure.training.settings import PRESETS, Settings, known, preset_names, read_preset
 
 FAMILY = {"fastmri": corruption.Lines(R=2.0), "phantom": corruption.Lines(R=2.0)}
@@ -26,8 +27,20 @@ PAPER = ["celeba32-p02", "celeba32-p04", "celeba32-p06", "celeba-colour-p02", "f
 SMALL = ["digits", "fashion16", "phantom32"]
 
 
-def test_the_presets_are_those_of_the_paper_and_of_a_laptop_each_with_its_oracle_and_naive():
-    assert preset_names() == sorted(f"{name}{suffix}" for name in PAPER + SMALL for suffix in ("", "-oracle", "-naive"))
+def test_the_presets_are_those_of_the_paper_and_of_a_laptop():
+    assert preset_names() == sorted(PAPER + SMALL)
+
+
+@pytest.mark.parametrize("name", PAPER + SMALL)
+@pytest.mark.parametrize("train_on", ["clean", "naive"])
+def test_clean_and_naive_training_change_only_what_incomplete_data_needs(name, train_on):
+    ours, other = Settings(**read_preset(name)), Settings(**read_preset(name, {"train_on": train_on}))
+    assert set(ours.differences(other)) <= {"train_on", "mask_conditioned", "hide", "impute_at", "impute_count"}
+    assert (other.train_on, other.mask_conditioned, other.hide, other.impute_at) == (train_on, False, 0.0, ())
+
+
+def test_what_is_asked_for_is_kept_whatever_is_trained_on():
+    assert read_preset("fashion16", {"train_on": "clean", "mask_conditioned": True})["mask_conditioned"]
 
 
 @pytest.mark.parametrize("name", preset_names())

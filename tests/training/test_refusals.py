@@ -18,7 +18,7 @@ import gsure
 from gsure.cli import main
 from gsure.data.sources import open_source
 from gsure.training import checkpoints
-from gsure.training import loop as training
+from gsure.training.loop import Loop
 from gsure.training.run import Run
 
 
@@ -42,7 +42,7 @@ def bytes_of(folder: Path) -> dict[str, bytes]:
 
 def test_an_existing_run_is_neither_replaced_nor_resumed_unasked(files, run):
     before = bytes_of(run)
-    with pytest.raises(ValueError, match="holds a run already: continue it by --resume"):
+    with pytest.raises(ValueError, match="holds a run already: continue it with --resume"):
         gsure.train(files / "d.h5", run, QUICK)
     assert bytes_of(run) == before
 
@@ -74,21 +74,21 @@ def test_a_folder_that_cannot_be_written(files, tmp_path, capsys):
         "8",
     ]
     assert main(arguments) == 2
-    assert "cannot be made: Not a directory. Choose another --out." in capsys.readouterr().err
+    assert "cannot be created: Not a directory. Choose another --out." in capsys.readouterr().err
 
 
 # Resuming
 
 
 def test_resuming_what_is_not_there(files, tmp_path):
-    with pytest.raises(ValueError, match=r"no run in .* to resume: leave --resume away"):
+    with pytest.raises(ValueError, match=r"no run in .* to resume: omit --resume"):
         gsure.train(files / "d.h5", tmp_path / "nothing", resume=True)
 
 
 def test_resuming_without_a_checkpoint(files, run):
     for path in (run / "checkpoints").iterdir():
         path.unlink()
-    with pytest.raises(ValueError, match="There is no checkpoint to go on from"):
+    with pytest.raises(ValueError, match="There is no checkpoint to resume from"):
         gsure.train(files / "d.h5", run, resume=True)
 
 
@@ -167,16 +167,16 @@ def test_data_of_another_shape_basis_or_making(files, run, tmp_path):
     [
         ({"batch": 200}, "batch of 200 is larger than the 108 measurements"),
         ({"batch": 9, "accumulate": 2}, "cannot be divided over 1 processes times 2 parts: use --batch 8"),
-        ({"train_on": "oracle"}, "An oracle learns from clean signals: give their file by --clean"),
+        ({"train_on": "clean"}, "--train-on clean needs the clean signals: give their file with --clean"),
         (
             {"train_on": "naive", "hide": 0.2},
-            "--hide hides a part of what was measured; with --train-on naive all counts as clean",
+            "--hide hides a part of what was measured, but --train-on naive takes all data for clean",
         ),
         (
             {"train_on": "naive", "impute_at": (4,)},
-            "--impute-at fills in the rest of what was measured; with --train-on naive",
+            "--impute-at fills in the rest of what was measured, but --train-on naive",
         ),
-        ({"schedule": "linear"}, "The schedule starts too quietly for this data"),
+        ({"schedule": "linear"}, "The noise of the schedule starts too low for this data"),
         ({"network": "unet", "attention": (3,)}, "attention is asked for at 3"),
     ],
 )
@@ -191,14 +191,14 @@ def test_settings_that_do_not_fit_the_data(files, tmp_path, changed, match):
     [
         ({"steps": 0}, "--steps must be at least 1"),
         ({"width": 0}, "--width must be at least 1"),
-        ({"multipliers": ()}, "--multipliers are whole numbers of at least 1"),
+        ({"multipliers": ()}, "--multipliers are integers of at least 1"),
         ({"lr": float("nan")}, "--lr must be a positive number"),
         ({"ema": 1.0}, r"--ema must lie in \[0, 1\)"),
         ({"clip": -1.0}, "--clip must be at least 0"),
         ({"t_bins": 50, "T": 20}, "--t-bins divides the range of t, so it cannot exceed T = 20"),
         ({"impute_sampling_steps": 50, "T": 20}, "--impute-sampling-steps divides the range of t"),
-        ({"impute_at": (4, 4)}, r"--impute-at are growing numbers of steps, of at least 0, but are \(4, 4\)"),
-        ({"impute_at": (-1, 4)}, "--impute-at are growing numbers"),
+        ({"impute_at": (4, 4)}, r"--impute-at are increasing numbers of steps, of at least 0, but are \(4, 4\)"),
+        ({"impute_at": (-1, 4)}, "--impute-at are increasing numbers"),
         ({"impute_count": 0}, "--impute-count must be at least 1"),
         ({"compile": True, "objective": "gsure-y"}, "torch.compile has no double backward"),
     ],
@@ -260,7 +260,7 @@ class Breaks(torch.nn.Module):
 
 def test_a_loss_that_is_no_number_stops_the_run_and_names_the_last_good_checkpoint(files, tmp_path):
     match = (
-        r"loss of 8 samples .* at step 6, at t = \d+.*/step-00000004\.safetensors\..* resume=True, network=.*--force"
+        r"loss of 8 samples .* at step 6, at t = \d+.*/step-00000004\.safetensors\..* network=<Breaks>, resume=True, force=True"
     )
     with pytest.raises(ValueError, match=match):
         gsure.train(files / "d.h5", tmp_path / "run", QUICK, network=Breaks(6))
@@ -329,7 +329,7 @@ def test_a_full_disk_leaves_the_last_checkpoint_and_says_how_to_go_on(files, run
     done = subprocess.run([sys.executable, "-c", code, *arguments], capture_output=True, text=True, check=False)
     assert done.returncode == 2, done.stderr
     assert "could not be written" in done.stderr
-    assert "The last checkpoint is whole; mend this and go on with: gsure train" in done.stderr
+    assert "The last checkpoint is complete; fix this and resume with: gsure train" in done.stderr
     assert "Traceback" not in done.stderr
     assert final(run).step == 8
     assert not list((run / "checkpoints").glob(".*"))
@@ -397,14 +397,14 @@ def test_torchrun_survives_an_interrupt_and_resumes(files, tmp_path):
 def test_a_path_with_brackets_is_printed_as_it_is(files, tmp_path, monkeypatch, capsys):
     interrupt_at(monkeypatch, 1)
     gsure.train(files / "d.h5", tmp_path / "run [old]", QUICK, progress=True)
-    assert f"--out '{tmp_path}/run [old]' --resume" in " ".join(capsys.readouterr().err.split())
+    assert f"out='{tmp_path}/run [old]', resume=True)" in " ".join(capsys.readouterr().err.split())
 
 
 def test_an_oracle_goes_on_with_the_same_signals_only(files, tmp_path):
     settings = dataclasses.replace(QUICK, train_on="clean", steps=4)
     gsure.train(files / "d.h5", tmp_path / "run", settings, clean=files / "c.h5")
     (tmp_path / "copy.h5").write_bytes((files / "c.h5").read_bytes())
-    with pytest.raises(ValueError, match=r"the oracle's clean signals were .*/c\.h5, now .*/copy\.h5"):
+    with pytest.raises(ValueError, match=r"the clean signals were .*/c\.h5, now .*/copy\.h5"):
         gsure.train(files / "d.h5", tmp_path / "run", resume=True, clean=tmp_path / "copy.h5")
 
 
@@ -427,7 +427,7 @@ def test_fewer_steps_than_done_are_refused_and_as_many_mentioned(files, run, cap
     with pytest.raises(ValueError, match="has done 8 steps already, more than --steps 5"):
         gsure.train(files / "d.h5", run, dataclasses.replace(QUICK, steps=5), resume=True)
     gsure.train(files / "d.h5", run, dataclasses.replace(QUICK, steps=8), resume=True)
-    assert "has done all its 8 steps: give a larger number by --steps" in " ".join(capsys.readouterr().err.split())
+    assert "has done all its 8 steps: give a larger --steps to continue" in " ".join(capsys.readouterr().err.split())
 
 
 def test_what_was_validated_otherwise_is_not_compared(files, run):
@@ -443,7 +443,7 @@ def test_an_unknown_preset_suggests_the_nearest(files, tmp_path, capsys):
 def test_inspect_tells_of_a_run_at_any_time(files, run, capsys):
     assert main(["inspect", str(run)]) == 0
     told = capsys.readouterr().out
-    for words in ("learns from", "held-out error", "best", "4, 8"):
+    for words in ("trained on", "held-out error", "best", "4, 8"):
         assert words in told
     assert gsure.inspect(run)["step"] == 8
     with pytest.raises(ValueError, match="is a run: its pictures are in its folders"):
@@ -464,7 +464,7 @@ def test_tensorboard_is_written_when_asked_and_named_when_missing(files, tmp_pat
 
 def test_a_run_is_whole_from_its_first_moment(files, tmp_path, monkeypatch):
     """Stopped by an error in its very first step, a run can be resumed; before that there is no folder at all."""
-    monkeypatch.setattr(training, "_step", lambda *_: 1 / 0)
+    monkeypatch.setattr(Loop, "step", lambda *_: 1 / 0)
     with pytest.raises(ZeroDivisionError):
         gsure.train(files / "d.h5", tmp_path / "run", QUICK)
     monkeypatch.undo()

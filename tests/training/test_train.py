@@ -19,9 +19,8 @@ import gsure
 from gsure.cli import main
 from gsure.data.sources import open_source
 from gsure.training import checkpoints
-from gsure.training import loop as training
-from gsure.training.examples import Examples, open_examples
-from gsure.training.loop import learning_rate
+from gsure.training.examples import Examples, Pair, open_examples
+from gsure.training.loop import Loop, learning_rate
 from gsure.training.run import Run
 from gsure.training.settings import Settings
 
@@ -73,7 +72,7 @@ def test_sigterm_saves_and_says_how_to_go_on(files, tmp_path, monkeypatch, capsy
     gsure.train(files / "d.h5", tmp_path / "run", QUICK, progress=True)
     told = " ".join(capsys.readouterr().err.split())
     assert "SIGTERM" in told
-    assert f"train {files / 'd.h5'} --out {tmp_path / 'run'} --resume" in told
+    assert f"gsure.train(data={str(files / 'd.h5')!r}, out={str(tmp_path / 'run')!r}, resume=True)" in told
     assert final(tmp_path / "run").step == 6
 
 
@@ -121,11 +120,11 @@ def test_no_thread_of_the_process_group_outlives_it(files, tmp_path, ends_by):
         "    threads = [Path(task, 'comm').read_text() for task in Path('/proc/self/task').iterdir()]\n"
         "    os._exit(3 if any('gloo' in name for name in threads) else 0)\n"
         "atexit.register(look)\n"  # first registered, last called
-        "sys.path.insert(0, sys.argv[4]); import gsure; from running import QUICK; from gsure.training import validation\n"
+        "sys.path.insert(0, sys.argv[4]); import gsure; from running import QUICK; from gsure.objective import Objective\n"
         "data, out, ends_by = sys.argv[1:4]\n"
         "def fail(*_): raise ValueError('it failed')\n"
         "if ends_by == 'an error':\n"
-        "    validation.Objective.loss = fail\n"
+        "    Objective.loss = fail\n"
         "gsure.train(data, out, dataclasses.replace(QUICK, steps=4))\n"
         "if ends_by == 'evaluating':\n"
         "    gsure.evaluate_denoising(out, n=8, t_bins=2)\n"
@@ -150,17 +149,15 @@ def test_accumulation_computes_what_one_part_computes(files, tmp_path):
 def test_the_share_of_a_process_and_its_noise_are_those_of_the_whole_batch(files, outside):
     """Which measurement meets which noise does not depend on how the batch is divided."""
 
-    class Fake:
-        settings = dataclasses.replace(QUICK, batch=12, accumulate=3)
-        examples = Examples(gsure.open(files / "d.h5"), None, settings)
-
-        def __init__(self, rank, processes):
-            self.accelerator = type("A", (), {"process_index": rank, "num_processes": processes})
+    config = type("C", (), {"settings": dataclasses.replace(QUICK, batch=12, accumulate=3)})
+    examples = Examples(gsure.open(files / "d.h5"), None, config.settings)
 
     def pairs(rank, processes):
+        accelerator = type("A", (), {"process_index": rank, "num_processes": processes})
+        loop = Loop(accelerator, None, config, None)
         return {
             (step, int(n), int(p))
-            for step, parts in training._batches(Fake(rank, processes), 2, 5)
+            for step, parts in enumerate(loop.batches(examples, 2, 5), start=2)
             for numbers, positions in parts
             for n, p in zip(numbers, positions, strict=True)
         }
@@ -205,7 +202,7 @@ def test_learning_rate_rises_and_falls():
 def test_oracle_and_naive_are_choices_of_data(files):
     data, clean = gsure.open(files / "d.h5"), gsure.Signals(files / "c.h5")
     positions = [3, 1]
-    for train_on, expected in {"oracle": clean[positions], "naive": data[positions].ybar}.items():
+    for train_on, expected in {"clean": clean[positions], "naive": data[positions].ybar}.items():
         examples, held_out = open_examples(data, clean, dataclasses.replace(QUICK, train_on=train_on, held_out=0.0))
         assert examples[positions].ybar.equal(expected)
         assert float(examples[positions].std.max()) == 0
@@ -222,8 +219,8 @@ def test_a_mirrored_measurement_is_a_measurement_of_the_mirrored_signal(files):
     data, clean = gsure.open(files / "d.h5"), gsure.Signals(files / "c.h5")
     examples = Examples(data, clean, dataclasses.replace(QUICK, flip=True))
     positions = np.arange(64)
-    (mirrored,) = examples.mirrored([examples[positions]], gsure.generators(0, indices=positions))
-    flipped = (mirrored.mask != examples[positions].mask).flatten(1).any(1)
+    _, mirrored = examples.augment(Pair(None, examples[positions]), gsure.generators(0, indices=positions))
+    flipped = (mirrored.ybar != examples[positions].ybar).flatten(1).any(1)
     assert 15 < int(flipped.sum()) < 49
     x = torch.where(flipped[:, None, None, None], clean[positions].flip(-1), clean[positions])
     residual = (mirrored.ybar - x * mirrored.mask)[mirrored.mask == 1]
@@ -232,7 +229,7 @@ def test_a_mirrored_measurement_is_a_measurement_of_the_mirrored_signal(files):
 
 def test_flips_are_refused_where_they_do_not_commute(tmp_path, files):
     gsure.corrupt(open_source("phantom", size=16, n=8), tmp_path / "k.h5", gsure.corruption.Lines(R=2.0), 0.01)
-    for path, match in {tmp_path / "k.h5": "mirrored signal where masks lie in signal space"}.items():
+    for path, match in {tmp_path / "k.h5": "mirrored signal only where masks lie in signal space"}.items():
         with pytest.raises(ValueError, match=match):
             open_examples(gsure.open(path), None, dataclasses.replace(QUICK, flip=True))
 

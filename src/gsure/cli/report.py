@@ -12,7 +12,7 @@ def _options(parser: ArgumentParser) -> None:
 
 
 def _report(options: Namespace) -> None:
-    from gsure.report.command import report
+    from gsure.report import report
 
     show(call(report, options), options.json)
 

@@ -39,9 +39,9 @@ def _options(parser: ArgumentParser) -> None:
 def _train(options: Namespace) -> None:
     import torch
 
-    from gsure.training.loop import train
     from gsure.training.run import Run
     from gsure.training.summary import inspect
+    from gsure.training.train import train
 
     given = {setting.name: options[setting.name] for setting in dataclasses.fields(Settings) if setting.name in options}
     if options.preset is not None:

@@ -1,16 +1,11 @@
-"""Corruption families, one a file: each draws its singular values, knows its basis and coverage, and measures signals."""
+"""Corruption families: each draws its singular values, knows its basis and coverage, and measures signals."""
 
 from gsure.corruption.base import Corruption, Coverage
 from gsure.corruption.blur import Blur
-from gsure.corruption.channels import Channels
 from gsure.corruption.check import check_corruption
-from gsure.corruption.equispaced_lines import EquispacedLines
-from gsure.corruption.gaussian_lines import GaussianLines
 from gsure.corruption.hadamard import HadamardPatterns
-from gsure.corruption.lines import Lines
-from gsure.corruption.noise import Noise
-from gsure.corruption.patches import Patches
-from gsure.corruption.pixels import Pixels
+from gsure.corruption.inpainting import Channels, Noise, Patches, Pixels
+from gsure.corruption.lines import EquispacedLines, GaussianLines, Lines
 from gsure.corruption.poisson_disc import PoissonDisc
 
 FAMILIES: dict[str, type[Corruption]] = {
@@ -25,7 +20,7 @@ FAMILIES: dict[str, type[Corruption]] = {
     "hadamard": HadamardPatterns,
     "channels": Channels,
 }
-"""By the names that the command line and measurement files use."""
+"""Every family by the name that the command line and measurement files use."""
 
 __all__ = [
     "FAMILIES",

@@ -1,4 +1,4 @@
-"""What a corruption family is: random degradations H = U Σ Vᵀ that share V (eq:svd), and how one turns x into a measurement.
+"""A corruption family: random degradations H = U Σ Vᵀ that share V (eq:svd), and how one turns x into a measurement.
 
 Uᵀy = Σ x̄ + Uᵀz,    x̄ = Vᵀx,    Uᵀz ~ N(0, σ_0² I), because U is orthogonal: U itself is never needed.
 """
@@ -14,17 +14,17 @@ from torch import Tensor
 
 from gsure.basis import Basis
 from gsure.measurement import Measurement
-from gsure.random import Generators, normal, uniform
+from gsure.random import Generators, Stream, keyed_generator, normal, uniform
 
 DOUBLE = torch.empty(0, dtype=torch.float64)
-"""Singular values are drawn like this, whatever the signal is; `Measurement.from_svd` casts them in one place."""
+"""Singular values are drawn with this dtype, whatever that of the signal; `Measurement.from_svd` casts them in one place."""
 
 
 @dataclass(frozen=True, eq=False)
 class Coverage:
-    """E[P], at the smallest shape that broadcasts against a batch; `standard_error` is an upper bound for that of any entry.
+    """E[P], at the smallest shape that broadcasts against a batch.
 
-    A standard error of None means a closed form.
+    `standard_error` is an upper bound on the standard error of any entry; None means that `value` is exact.
     """
 
     value: Float[Tensor, "1 ..."]
@@ -32,13 +32,13 @@ class Coverage:
 
 
 class Corruption(ABC):
-    """A family of random degradations that share V. To add one, write `basis` and `svals` and run `check_corruption` on it."""
+    """A family of random degradations that share V. To add one, implement `basis` and `svals`, then run `check_corruption`."""
 
     has_closed_form: ClassVar[bool] = False
-    """Whether `coverage` is exact, and costs nothing."""
+    """Whether `coverage` has a closed form. If not, it is estimated by Monte Carlo."""
 
     is_binary: ClassVar[bool] = False
-    """Whether singular values are just 0 and 1, so that no file need keep them."""
+    """Whether all singular values are 0 or 1, so that a measurement file need not store them."""
 
     @property
     @abstractmethod
@@ -52,35 +52,35 @@ class Corruption(ABC):
 
     @property
     def cutoff(self) -> float:
-        """Singular values up to it count as zero."""
+        """Singular values up to this value count as zero."""
         return 0.0
 
     @abstractmethod
     def svals(self, n: int, shape: Sequence[int], generator: Generators) -> Float[Tensor, "n ..."]:
         """n draws of the diagonal of Σ for signals of this shape (without batch), at the smallest shape that broadcasts.
 
-        Draw through `gsure.random`, with n as the first dimension: then sample k does not depend on its batch when
-        there is one generator per sample.
+        Draw with `gsure.random` and n as the first dimension. Then sample k does not depend on the rest of its batch if there
+        is one generator per sample.
         """
 
     def check_shape(self, shape: Sequence[int]) -> None:
-        """Refuse signals that this family cannot act on; unless overridden, those without any entries."""
+        """Raise `ValueError` if this family cannot act on signals of this shape; by default, if they are empty."""
         if torch.Size(shape).numel() < 1:
             raise ValueError(f"A signal needs at least one entry, but shape {tuple(shape)} has none.")
 
     def advice(self, shape: Sequence[int]) -> str | None:
-        """A sentence on entries that this family never measures and what to do about it; None if there are none."""
+        """Which entries this family never measures and what to do about it, in a sentence; None if there are none."""
         return None
 
     def draws(self, shape: Sequence[int]) -> int:
-        """How many draws the Monte-Carlo `coverage` takes: 10,000, and for large signals fewer, down to 1,000."""
+        """Number of draws for the Monte Carlo `coverage`: 10,000, and fewer for large signals, down to 1,000."""
         return max(1_000, min(10_000, 2**25 // torch.Size(shape).numel()))
 
     def coverage(self, shape: Sequence[int]) -> Coverage:
-        """E[P] by Monte Carlo, from a fixed seed; families with a closed form override it."""
+        """E[P] by Monte Carlo, with a fixed seed. Families with a closed form override it."""
         self.check_shape(shape)
         n, at_once = self.draws(shape), max(1, 2**22 // torch.Size(shape).numel())
-        generator, kept = torch.Generator().manual_seed(0), torch.zeros(())
+        generator, kept = keyed_generator(0, Stream.COVERAGE), torch.zeros(())
         for start in range(0, n, at_once):
             svals = self.svals(min(at_once, n - start), shape, generator)
             kept = kept + (svals > self.cutoff).double().sum(0, keepdim=True)
@@ -88,7 +88,7 @@ class Corruption(ABC):
         return Coverage(value, float((value * (1 - value) / n).max().sqrt()))
 
     def draw_sigma(self, n: int, sigma_0: float | tuple[float, float], generator: Generators) -> Float[Tensor, " n"]:
-        """σ_0 of each sample: the number given, or uniform on a pair (low, high)."""
+        """σ_0 of each sample: the given number, or uniform on a pair (low, high)."""
         low, high = sigma_0 if isinstance(sigma_0, tuple) else (sigma_0, sigma_0)
         if not 0 <= low <= high < float("inf"):
             raise ValueError(
@@ -104,9 +104,9 @@ class Corruption(ABC):
         sigma_0: float | tuple[float, float] | Float[Tensor, " b"],
         generator: Generators,
     ) -> Measurement:
-        """The measurement of y = H x + z, with a new H and z for each sample.
+        """The measurement of y = H x + z, with independent H and z for each sample.
 
-        `sigma_0` is the std of z: one number, one for each sample, or a pair (low, high) for `draw_sigma`.
+        `sigma_0` is the std of z: one number, one per sample, or a pair (low, high) for `draw_sigma`.
         """
         self.check_shape(x.shape[1:])
         sigma = sigma_0 if isinstance(sigma_0, Tensor) else self.draw_sigma(len(x), sigma_0, generator)
@@ -116,7 +116,6 @@ class Corruption(ABC):
 
 
 def check_image(corruption: Corruption, shape: Sequence[int]) -> None:
-    """Refuse what is not (channels, height, width)."""
     if len(shape) != 3 or min(shape) < 1:
         raise ValueError(
             f"{corruption} acts on images of shape (channels, height, width), but was given {tuple(shape)}: add the "
@@ -125,19 +124,17 @@ def check_image(corruption: Corruption, shape: Sequence[int]) -> None:
 
 
 def check_complex(corruption: Corruption, shape: Sequence[int]) -> None:
-    """Refuse what is not (channel pairs, height, width)."""
     check_image(corruption, shape)
     if shape[0] % 2:
         raise ValueError(
             f"{corruption} acts on (real, imaginary) channel pairs, but was given {shape[0]} channels: "
-            "add a zero imaginary channel to each real one (for nifti and dicom, --source.complex true)."
+            "add a zero imaginary channel to each real one (complex=True for the sources nifti and dicom)."
         )
 
 
-def check_probability(p: float) -> None:
-    """Refuse a probability of dropping that is none, or that drops everything."""
-    if not 0 <= p < 1:
-        raise ValueError(f"p is the probability to drop, in [0, 1), but is {p}.")
+def check_acceleration(R: float | int) -> None:
+    if not 1 <= R < float("inf"):
+        raise ValueError(f"R is the acceleration, a finite number of at least 1, but is {R}.")
 
 
 def lowest(scores: Float[Tensor, "n m"], count: int) -> Float[Tensor, "n m"]:

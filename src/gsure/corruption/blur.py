@@ -10,19 +10,19 @@ from torch import Tensor
 
 from gsure.basis import Hartley
 from gsure.corruption.base import DOUBLE, Corruption, check_image
-from gsure.random import Generators, uniform
+from gsure.random import Generators, Stream, keyed_generator, uniform
 
 Kind = Literal["gaussian", "motion"]
 
 
 @dataclass(frozen=True)
 class Blur(Corruption):
-    """Convolves each image with a kernel of its own, whose width in pixels is uniform on `width` = (low, high).
+    """Convolves each image with its own kernel, whose width in pixels is uniform on `width` = (low, high).
 
-    kind     "gaussian", of standard deviation `width`; or "motion", a straight line of length `width` at any angle
-    cutoff   singular values up to it count as zero. Kept entries carry noise of std σ_0/|ĥ|, so the cutoff bounds it by
-             σ_0/cutoff: ten times σ_0. The schedule's first step must be as loud as the loudest kept entry, and one frequency
-             that is nearly lost would make it start in deep noise.
+    kind     "gaussian", with standard deviation `width`; or "motion", a straight line of length `width` at a random angle
+    cutoff   singular values up to this value count as zero. Kept entries have noise of std σ_0/|ĥ|, so the cutoff bounds it by
+             σ_0/cutoff: ten times σ_0. The first noise level of the schedule must be at least the largest std of a kept
+             entry, so keeping a frequency that is nearly lost would make the schedule start at high noise.
     """
 
     kind: Kind = "gaussian"
@@ -37,15 +37,15 @@ class Blur(Corruption):
             raise ValueError(f"width must be (low, high) with 0 < low <= high, in pixels, but is {self.width}.")
         if not 0 < self.cutoff < 1:
             raise ValueError(
-                f"cutoff must lie in (0, 1), but is {self.cutoff}: 0 would keep entries that are all noise, 1 not even the "
-                "mean."
+                f"cutoff must lie in (0, 1), but is {self.cutoff}: 0 would keep entries that are pure noise, and 1 would drop "
+                "even the mean."
             )
 
     def check_shape(self, shape: Sequence[int]) -> None:
         check_image(self, shape)
         if self.width[1] > min(shape[-2:]):
             raise ValueError(
-                f"Kernels up to {self.width[1]:g} pixels wide do not fit images of {shape[-2]}x{shape[-1]}: narrow the width."
+                f"Kernels up to {self.width[1]:g} pixels wide do not fit images of {shape[-2]}x{shape[-1]}: reduce width."
             )
 
     def kernels(self, n: int, shape: Sequence[int], generator: Generators) -> Float[Tensor, "n h w"]:
@@ -63,22 +63,21 @@ class Blur(Corruption):
         return torch.fft.fft2(self.kernels(n, shape, generator)).abs()[:, None]
 
     def lost(self, shape: Sequence[int]) -> Bool[Tensor, "h w"]:
-        """The frequencies that no draw behind `coverage` keeps: nothing can be learned about them."""
+        """The frequencies with estimated `coverage` 0: nothing can be learned about them."""
         return self.coverage(shape).value[0, 0] == 0
 
     def advice(self, shape: Sequence[int]) -> str | None:
-        """One sentence on what the cutoff always loses and what to do about it; None when it loses nothing."""
+        """Which frequencies the cutoff always drops and what to do about it, in a sentence; None if it drops none."""
         lost = self.lost(shape)
         if not lost.any():
             return None
         height, width = shape[-2:]
         frequency = torch.hypot(torch.fft.fftfreq(height)[:, None], torch.fft.fftfreq(width))
         n = max(1, min(self.draws(shape), 2**25 // (height * width)))
-        strongest = self.svals(n, shape, torch.Generator().manual_seed(0)).amax((0, 1))
+        strongest = self.svals(n, shape, keyed_generator(0, Stream.BLUR_ADVICE)).amax((0, 1))
         least = float(strongest.min())
-        remedy = (
-            f"a cutoff below {least:.2g}, or " if least > 0.02 else ""
-        )  # below, noise would be 50 times what it was
+        # A cutoff below 0.02 would amplify the noise more than 50 times.
+        remedy = f"a cutoff below {least:.2g}, or " if least > 0.02 else ""
         return (
             f"The cutoff {self.cutoff:g} always loses {int(lost.sum())} of {lost.numel()} frequencies, from "
             f"{float(frequency[lost].min()):.2f} cycles a pixel on: use {remedy}narrower kernels than width = {self.width}."
@@ -86,14 +85,14 @@ class Blur(Corruption):
 
 
 def _bell(size: int, width: Tensor) -> Tensor:
-    """Gaussians of sum 1 around entry 0 of a circle."""
+    """Gaussians of sum 1 around entry 0, periodic."""
     distance = size * torch.fft.fftfreq(size, dtype=torch.float64)
     bell = torch.exp(-0.5 * (distance / width) ** 2)
     return bell / bell.sum(1, keepdim=True)
 
 
 def _splat(y: Tensor, x: Tensor, height: int, width: int) -> Tensor:
-    """Points of equal weight, shared among the four entries around each in proportion to their nearness."""
+    """Points of equal weight, distributed to the four entries around each by bilinear interpolation."""
     kernel = torch.zeros(len(y), height * width, dtype=y.dtype)
     for row in (y.floor(), y.floor() + 1):
         for column in (x.floor(), x.floor() + 1):

@@ -1,4 +1,4 @@
-"""A single-pixel camera: it shows Hadamard patterns and records one number for each, but has time for a part of them only."""
+"""A single-pixel camera: it shows Hadamard patterns and records one number for each, but only has time for some of them."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -14,7 +14,7 @@ from gsure.random import Generators, uniform
 
 @dataclass(frozen=True)
 class HadamardPatterns(Corruption):
-    """Keeps round(keep H W) of the H W patterns: the mean always, the others uniformly without replacement."""
+    """Keeps round(keep H W) of the H W patterns: always the mean, and others drawn uniformly without replacement."""
 
     keep: float
     basis = Hadamard()
@@ -23,7 +23,7 @@ class HadamardPatterns(Corruption):
 
     def __post_init__(self) -> None:
         if not 0 < self.keep <= 1:
-            raise ValueError(f"keep is the share of patterns that are kept, in (0, 1], but is {self.keep}.")
+            raise ValueError(f"keep is the share of patterns to measure, in (0, 1], but is {self.keep}.")
 
     def check_shape(self, shape: Sequence[int]) -> None:
         check_image(self, shape)

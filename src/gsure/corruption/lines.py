@@ -1,20 +1,72 @@
-"""The paper's MRI mask: the central 120/R of 320 columns of k-space and 200/R others at random."""
+"""MRI line masks: complete columns of the centred Fourier transform, of which the central ones are always kept.
+
+Of W columns, acceleration R keeps W/R: 3/8 of them in the centre, as in the paper (120/R of 320 central columns and 200/R
+others), the rest outside it. The families differ in how they choose the rest.
+"""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
-from jaxtyping import Float
+from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from gsure.corruption.base import DOUBLE, lowest
-from gsure.corruption.columns import Columns
+from gsure.basis import Fourier
+from gsure.corruption.base import DOUBLE, Corruption, Coverage, check_acceleration, check_complex, lowest
 from gsure.random import Generators, uniform
+
+SPREAD = 0.25
+"""Standard deviation of the Gaussian density, as a share of the width: the outermost columns still get e^-2 of the peak."""
+
+
+@dataclass(frozen=True)
+class Columns(Corruption):
+    """Keeps about one of R columns."""
+
+    R: float | int
+    basis = Fourier()
+    has_closed_form = True
+    is_binary = True
+
+    def __post_init__(self) -> None:
+        check_acceleration(self.R)
+
+    def counts(self, width: int) -> tuple[int, int]:
+        """How many central and how many other columns are kept, round(W/R) in total."""
+        centre = round(120 / 320 * width / self.R)
+        return centre, round(width / self.R) - centre
+
+    def check_shape(self, shape: Sequence[int]) -> None:
+        check_complex(self, shape)
+        centre, others = self.counts(shape[-1])
+        if others < 1 and centre < shape[-1]:
+            raise ValueError(
+                f"R = {self.R:g} keeps {centre} central and {others} other columns of {shape[-1]}, so most would never be "
+                "measured: use a smaller R or wider images."
+            )
+
+    def centre(self, width: int) -> Bool[Tensor, " w"]:
+        """Which columns are always kept: those around W//2, where the centred Fourier transform has its mean."""
+        count, _ = self.counts(width)
+        column = torch.arange(width) - (width // 2 - count // 2)
+        return (column >= 0) & (column < count)
+
+    def probability(self, width: int) -> Float[Tensor, " w"]:
+        """The probability to keep each column: 1 in the centre and others / (W - centre) elsewhere, unless overridden."""
+        centre, others = self.counts(width)
+        elsewhere = torch.full((width,), others / max(width - centre, 1), dtype=torch.float64)
+        return elsewhere.masked_fill(self.centre(width), 1.0)
+
+    def coverage(self, shape: Sequence[int]) -> Coverage:
+        self.check_shape(shape)
+        return Coverage(self.probability(shape[-1]).reshape(1, 1, 1, -1))
 
 
 @dataclass(frozen=True)
 class Lines(Columns):
-    """Keeps the central columns and others drawn uniformly without replacement; other widths in the paper's proportions.
+    """The paper's mask: the central columns, and others drawn uniformly without replacement.
+
+    Other widths than 320 have the same proportions. R = 4 covers the other columns with probability 1/5.8:
 
     >>> coverage = Lines(R=4).coverage((2, 320, 320)).value
     >>> round(float(1 / coverage[0, 0, 0, 0]), 3), float(coverage[0, 0, 0, 160])
@@ -30,9 +82,60 @@ class Lines(Columns):
         scores = uniform((n, width), generator, like=DOUBLE).masked_fill(self.centre(width), -1.0)
         return lowest(scores, sum(self.counts(width))).reshape(n, 1, 1, width)
 
+
+@dataclass(frozen=True)
+class GaussianLines(Columns):
+    """Keeps the central columns and others with probability proportional to a Gaussian, round(W/R) in total.
+
+    The outermost column has the lowest coverage, about a quarter of that in `Lines`: 1/52 for R = 8 at W = 320, 1/24 for
+    R = 4.
+    """
+
+    def svals(self, n: int, shape: Sequence[int], generator: Generators) -> Float[Tensor, "n 1 1 w"]:
+        width = shape[-1]
+        order = uniform((n, width), generator, like=DOUBLE).argsort(dim=1, stable=True)
+        offset = uniform((n, 1), generator, like=DOUBLE)
+        return systematic(self.probability(width), order, offset).reshape(n, 1, 1, width)
+
     def probability(self, width: int) -> Float[Tensor, " w"]:
-        """1 in the centre and others / (W - centre) elsewhere: 1/5.8 for R = 4 at W = 320."""
+        """min(1, c g) with the Gaussian g, infinite in the centre, and the c that makes the total round(W/R)."""
         centre, others = self.counts(width)
-        return torch.full((width,), others / max(width - centre, 1), dtype=torch.float64).masked_fill(
-            self.centre(width), 1.0
-        )
+        if centre + others == width:
+            return torch.ones(width, dtype=torch.float64)
+        distance = torch.arange(width, dtype=torch.float64) - width // 2
+        density = torch.exp(-0.5 * (distance / (SPREAD * width)) ** 2).masked_fill(self.centre(width), torch.inf)
+        # Where c g would exceed 1 the column is certain, and the others share the rest: at most W rounds.
+        certain = density.isinf()
+        while True:
+            share = density * (centre + others - certain.sum()) / density[~certain].sum()
+            more = certain | (share >= 1)
+            if more.equal(certain):
+                return share.masked_fill(certain, 1.0)
+            certain = more
+
+
+@dataclass(frozen=True)
+class EquispacedLines(Columns):
+    """Keeps the central columns and every k-th of the others, k = (W - centre)/others, from a random offset: as scanners do.
+
+    k need not be an integer: gaps are k rounded down or up (5 and 6 for R = 4 at W = 320, where k = 5.8), so that every draw
+    keeps round(W/R) columns. The spacing continues from one side of the centre to the other as if the centre were cut out.
+    """
+
+    def svals(self, n: int, shape: Sequence[int], generator: Generators) -> Float[Tensor, "n 1 1 w"]:
+        width = shape[-1]
+        offset = uniform((n, 1), generator, like=DOUBLE)
+        return systematic(self.probability(width), torch.arange(width).expand(n, width), offset).reshape(n, 1, 1, width)
+
+
+def systematic(
+    probability: Float[Tensor, " w"], order: Int[Tensor, "n w"], offset: Float[Tensor, "n 1"]
+) -> Float[Tensor, "n w"]:
+    """Keeps each column with its own probability, and in total always their sum (systematic sampling; Madow, 1949).
+
+    Lay intervals as long as the probabilities end to end, in the given order, and keep those that contain one of the points
+    offset + integer, offset uniform on [0, 1). Neighbours in this order are seldom kept together.
+    """
+    passed = (probability[order].cumsum(1) + offset).floor()
+    kept = passed.diff(dim=1, prepend=torch.zeros_like(offset)) > 0
+    return torch.zeros_like(passed).scatter(1, order, kept.double())

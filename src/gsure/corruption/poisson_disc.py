@@ -1,12 +1,12 @@
-"""Variable-density Poisson-disc masks for 3-D MRI's two phase-encoding directions: random, but no two points close together.
+"""Variable-density Poisson-disc masks for the two phase-encoding directions of 3-D MRI: random, but no two points are close.
 
 Entries of k-space are tried in a random order; one is kept unless it lies within the radius of one already kept,
 
     r² = scale² (1 + 2 d)² (1 + 2 u),    d the distance from the centre, 1 at the middle of each edge,    u ~ U(0, 1),
 
-so that density falls as 1/r². Without u of its own for each entry the density would fall in steps, one at each distance that
-two points of the grid can have. The centre is kept in full and keeps nothing away. Distances wrap around, as frequencies of
-a sampled image do: there is no border, and the law is the same at k and its mirror images.
+so that density falls as 1/r². If all entries shared one u, the density would fall in steps, one at each distance that two
+points of the grid can have. The centre is fully sampled and excludes nothing around it. Distances wrap around, as the
+frequencies of a sampled image do: there is no border, and the distribution is the same at k and its mirror images.
 """
 
 import functools
@@ -19,8 +19,8 @@ from jaxtyping import Bool, Float
 from torch import Tensor
 
 from gsure.basis import Fourier
-from gsure.corruption.base import DOUBLE, Corruption, Coverage, check_complex
-from gsure.random import Generators, uniform
+from gsure.corruption.base import DOUBLE, Corruption, Coverage, check_acceleration, check_complex
+from gsure.random import Generators, Stream, keyed_generator, uniform
 
 CENTRE = 0.1
 """Share of the kept entries that form the fully sampled disc in the centre."""
@@ -30,8 +30,8 @@ CENTRE = 0.1
 class PoissonDisc(Corruption):
     """Keeps round(H W / R) entries, a fresh pattern for each sample.
 
-    Every entry has a chance, because whichever is tried first is kept. The corners, where r is largest, have the smallest: for
-    R = 15 about 1/40.
+    Every entry has a coverage above 0, because whichever is tried first is kept. The corners, where r is largest, have the
+    lowest: about 1/40 for R = 15.
     """
 
     R: float | int
@@ -39,8 +39,7 @@ class PoissonDisc(Corruption):
     is_binary = True
 
     def __post_init__(self) -> None:
-        if not 1 <= self.R < float("inf"):
-            raise ValueError(f"R is the acceleration, a finite number of at least 1, but is {self.R}.")
+        check_acceleration(self.R)
 
     def check_shape(self, shape: Sequence[int]) -> None:
         check_complex(self, shape)
@@ -62,7 +61,7 @@ class PoissonDisc(Corruption):
         return y[:, None] ** 2 + x**2 <= CENTRE * self.count(shape) / torch.pi
 
     def radius(self, shape: Sequence[int]) -> Float[Tensor, "h w"]:
-        """The smallest r, at u = 0. The scale leaves room for 2 % more than is kept; a draw that falls short shrinks it."""
+        """The smallest r, at u = 0. Its scale leaves room for 2 % more entries than needed; draws that fall short lower it."""
         return torch.from_numpy(_scale(self.R, *shape[-2:]) * _growth(*shape[-2:]))
 
     def svals(self, n: int, shape: Sequence[int], generator: Generators) -> Float[Tensor, "n 1 h w"]:
@@ -74,11 +73,11 @@ class PoissonDisc(Corruption):
         return torch.from_numpy(np.stack(masks)).double()[:, None]
 
     def draws(self, shape: Sequence[int]) -> int:
-        """How many draws the Monte-Carlo `coverage` takes: 1,024, and for large images fewer, down to 256."""
+        """Number of draws for the Monte Carlo `coverage`: 1,024, and fewer for large images, down to 256."""
         return max(256, min(1_024, 2**23 // (shape[-2] * shape[-1])))
 
     def coverage(self, shape: Sequence[int]) -> Coverage:
-        """E[P] by Monte Carlo, averaged over the mirror images of each entry, which have the same: up to 8 for the price of 1.
+        """E[P] by Monte Carlo, averaged over the up to 8 mirror images of each entry, which all have the same coverage.
 
         The standard error is that of one image, so an upper bound.
         """
@@ -104,7 +103,7 @@ def _darts(n: int, height: int, width: int, generator: Generators) -> Iterator[t
 
 
 def _fill(order: list[int], centre: np.ndarray, radius: np.ndarray, wanted: int) -> np.ndarray:
-    """The mask with `wanted` entries outside the centre. If they do not fit, a radius 2 % smaller is tried, and so on."""
+    """The mask with `wanted` entries outside the centre. The radius shrinks by 2 % until they fit."""
     while len(kept := throw(order, centre, radius, wanted)) < wanted:
         radius = 0.98 * radius
     mask = centre.copy()
@@ -125,7 +124,7 @@ def throw(order: list[int], centre: np.ndarray, radius: np.ndarray, wanted: int)
     row, column = (np.arange(-reach, size + reach) % size for size in (height, width))
     row = row * width
 
-    # Read as a bytearray, one at a time, and written through numpy, many at once: each is ten times faster at its part.
+    # Reading single entries is ten times faster from a bytearray, writing many at once through NumPy.
     taken = bytearray(centre.astype(np.uint8).tobytes())
     shadow = np.frombuffer(taken, dtype=np.uint8)
     kept: list[int] = []
@@ -143,14 +142,14 @@ def throw(order: list[int], centre: np.ndarray, radius: np.ndarray, wanted: int)
 
 @functools.cache
 def _scale(R: float | int, height: int, width: int) -> float:
-    """The scale at which 2 % more entries fit than are needed: by bisection, on average over orders from a fixed seed."""
+    """The scale at which 2 % more entries fit than are needed: by bisection, averaged over orders drawn with a fixed seed."""
     shape = (2, height, width)
     family = PoissonDisc(R)
     centre = family.centre(shape).numpy()
     wanted = 1.02 * (family.count(shape) - int(centre.sum()))
     growth = _growth(height, width)
     trials = max(1, 2**14 // (height * width))
-    darts = list(_darts(trials, height, width, torch.Generator().manual_seed(0)))
+    darts = list(_darts(trials, height, width, keyed_generator(0, Stream.POISSON_DISC_SCALE)))
     # Discs thrown at random on the plane jam at a density of 0.7/r², and r² is on average twice its minimum.
     guess = (0.35 * (1 / growth**2).sum() / wanted) ** 0.5
     low, high = 0.2 * guess, 2 * guess

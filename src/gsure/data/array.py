@@ -1,8 +1,8 @@
-"""`array`: signals in NumPy files (.npy, mapped into memory; .npz, read whole) or in a dataset of an HDF5 file.
+"""`array`: signals, or measured spectra, in NumPy files (.npy, memory-mapped; .npz, loaded) or in a dataset of an HDF5 file.
 
-Shapes (N, height, width), (N, channels, height, width), or (N, n) for vectors, which become (1, 1, n). Bytes, and other
-unsigned integers, are intensities: 0..maximum of the type becomes -1..1. Real floats must lie in [-1, 1] already, and
-complex ones should be of order one; if they are not, `scale` says what to divide by.
+Signals have shape (N, height, width), (N, channels, height, width), or (N, n) for vectors, which become (1, 1, n). Unsigned
+integers are intensities: 0..maximum of the type becomes -1..1. Real floats must already lie in [-1, 1], and complex ones
+should be of order one; otherwise `scale` is the number to divide by.
 """
 
 import zipfile
@@ -16,6 +16,7 @@ from gsure.data.source import (
     DAMAGED,
     Sample,
     Source,
+    Spectrum,
     check_scale,
     existing,
     in_pairs,
@@ -24,12 +25,40 @@ from gsure.data.source import (
     sizes,
     summary,
 )
+from gsure.files import open_hdf5
+
+SHAPES = {2: "(N, n)", 3: "(N, height, width)", 4: "(N, channels, height, width)"}
+
+
+@dataclass(frozen=True)
+class StoredArray:
+    """An array in a file: shape and type are known from the header, values are read when indexed."""
+
+    file: str
+    name: str
+    shape: tuple[int, ...]
+    dtype: np.dtype
+
+    def __getitem__(self, index: Any) -> np.ndarray:
+        try:
+            match Path(self.file).suffix.lower():
+                case ".npy":
+                    values = kept(_mapped, self.file)
+                case ".npz":
+                    values = kept(_NpzArray(self.name), self.file)
+                case _:
+                    values = kept(open_hdf5, self.file)[self.name]
+            return np.asarray(values[index])
+        except DAMAGED as error:
+            raise ValueError(
+                f"The array {self.name!r} of {self.file} cannot be read, the file may be cut short: {error}"
+            ) from error
 
 
 @dataclass(frozen=True)
 class Array(Source):
-    """`key` names the array in an .npz or HDF5 file that holds several; `scale` divides (for unsigned integers, it is the
-    value that becomes 1). With a scale given, values beyond [-1, 1] are accepted.
+    """`key` is the name of the array in an .npz or HDF5 file with several. Values are divided by `scale` (for unsigned
+    integers, `scale` is the value that becomes 1). If `scale` is given, values outside [-1, 1] are accepted.
     """
 
     kind: ClassVar[str] = "array"
@@ -38,106 +67,141 @@ class Array(Source):
     scale: float | None = None
     is_complex: bool = field(init=False, repr=False, compare=False)
     shape: tuple[int, int, int] = field(init=False, repr=False, compare=False)
-    n: int = field(init=False, repr=False, compare=False)
-    dtype: str = field(init=False, repr=False, compare=False)
-    file: str = field(init=False, repr=False, compare=False)
-    name: str = field(init=False, repr=False, compare=False)
+    array: StoredArray = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         check_scale(self.scale)
-        path = existing(self.path)
-        if path.is_dir():
-            raise ValueError(f"{path} is a folder, but an array is one .npy, .npz or HDF5 file: give the file.")
-        arrays = _arrays(path)
-        suitable = [name for name, (shape, dtype) in arrays.items() if 2 <= len(shape) <= 4 and dtype.kind in "buifc"]
-        listed = ", ".join(f"{name} {shape} {dtype}" for name, (shape, dtype) in arrays.items()) or "nothing"
-        if self.key is not None and self.key not in arrays:
-            raise ValueError(f"{path} has no array {self.key!r}: it holds {listed}.")
-        if self.key is None and len(suitable) != 1:
-            raise ValueError(
-                f"{path} holds {len(suitable)} arrays that could be signals, not one: it holds {listed}; name one by key."
-            )
-        name = self.key if self.key is not None else suitable[0]
-        shape, dtype = arrays[name]
-        if name not in suitable or 0 in shape:
-            raise ValueError(
-                f"The array {name!r} of {path} is {dtype} of shape {shape}: signals are numbers of shape (N, height, width), "
-                "(N, channels, height, width) or (N, n)."
-            )
+        array = choose_array(self.path, self.key, "signals", (2, 3, 4), "buifc")
+        shape = array.shape
         if len(shape) == 4 and shape[-1] in (1, 3, 4) and shape[1] > 4:
             raise ValueError(
-                f"The array {name!r} of {path} has shape {shape}, with channels last as it seems: save "
+                f"The array {array.name!r} of {array.file} has shape {shape}, probably with channels last: save "
                 "np.moveaxis(array, -1, 1) instead."
             )
         channels, height, width = (1,) * (4 - len(shape)) + shape[1:]
-        is_complex = dtype.kind == "c"
-        self._set(
-            is_complex=is_complex,
-            shape=(channels * (1 + is_complex), height, width),
-            n=shape[0],
-            dtype=str(dtype),
-            file=str(path),
-            name=name,
-        )
+        is_complex = array.dtype.kind == "c"
+        self._set(array=array, is_complex=is_complex, shape=(channels * (1 + is_complex), height, width))
 
     def __len__(self) -> int:
-        return self.n
+        return self.array.shape[0]
 
     def _read(self, index: int) -> Sample:
-        group = str(index)
-        try:
-            raw = np.asarray(_opened(self.file, self.name)[index])
-        except DAMAGED as error:
-            raise ValueError(
-                f"Sample {index} of {self.file} cannot be read, the file may be cut short: {error}"
-            ) from error
-        raw = raw.reshape(-1, *self.shape[1:])
+        what, group = f"Sample {index} of {self.array.file}", str(index)
+        raw = self.array[index].reshape(-1, *self.shape[1:])
         if raw.dtype.kind in "bu":
             scale = self.scale or float(1 if raw.dtype.kind == "b" else np.iinfo(raw.dtype).max)
             return Sample((raw * (2 / scale) - 1).astype(np.float32), group, 1.0 if self.scale is None else scale)
-        refuse_nonfinite(raw, f"Sample {index} of {self.file}")
+        refuse_nonfinite(raw, what)
         scale = self.scale or 1.0
         if self.is_complex:
             return Sample(in_pairs(raw / scale), group, scale)
         largest = float(np.abs(raw).max())
         if self.scale is None and largest > 1 + 1e-6:
             raise ValueError(
-                f"Sample {index} of {self.file} has values up to {largest:g}, but real signals lie in [-1, 1]: give scale "
-                f"(--source.scale {largest:g}) to divide by, or scale 1 to take the values as they are."
+                f"{what} has values up to {largest:g}, but real signals must lie in [-1, 1]: give scale "
+                f"(--source.scale {largest:g}) to divide by it, or scale 1 to keep the values."
             )
         return Sample((raw / scale).astype(np.float32), group, scale)
 
     def _content(self) -> dict[str, Any]:
-        return {"array": self.name, "dtype": self.dtype, **summary(sizes([self.file]))}
+        return {"array": self.array.name, "dtype": str(self.array.dtype), **summary(sizes([self.array.file]))}
 
 
-def _arrays(path: Path) -> dict[str, tuple[tuple[int, ...], np.dtype]]:
-    """Name, shape and type of each array in the file, from headers alone."""
+@dataclass(frozen=True)
+class ArraySpectra:
+    """Spectra (N, height, width) or (N, channels, height, width) and their mask, which broadcasts against them.
+
+    Without a mask, entries that are zero in all channels count as dropped. `group` is that of all samples; None makes each
+    sample its own group.
+    """
+
+    values: StoredArray | np.ndarray
+    mask: np.ndarray | None
+    group: str | None
+
+    def __post_init__(self) -> None:
+        if self.mask is not None:
+            aligned = zip(self.mask.shape[::-1], self.values.shape[::-1], strict=False)
+            if self.mask.ndim > len(self.values.shape) or any(mine not in (1, theirs) for mine, theirs in aligned):
+                raise ValueError(
+                    f"The mask has shape {self.mask.shape}, which does not broadcast against the data's {self.values.shape}: "
+                    "give a mask of shape (W,), (H, W), (N, 1, W) or that of the data."
+                )
+
+    @property
+    def is_complex(self) -> bool:
+        return self.values.dtype.kind == "c"
+
+    def __len__(self) -> int:
+        return self.values.shape[0]
+
+    def __getitem__(self, index: int) -> Spectrum:
+        values = np.asarray(self.values[index])
+        ybar = in_pairs(values) if self.is_complex else values.reshape(-1, *values.shape[-2:]).astype(np.float32)
+        group = str(index) if self.group is None else self.group
+        if self.mask is None:
+            return Spectrum(ybar, (ybar != 0).any(0, keepdims=True), group)
+        per_sample = self.mask.ndim == len(self.values.shape) and len(self.mask) == len(self)
+        mask = self.mask[index] if per_sample else self.mask.reshape(self.mask.shape[-3:])
+        mask = mask.reshape((1,) * (3 - mask.ndim) + mask.shape)
+        if self.is_complex and len(mask) > 1:
+            mask = mask.repeat(2, 0)  # a coil is two channels
+        return Spectrum(ybar, mask, group)
+
+
+def choose_array(
+    path: str | Path, key: str | None, what: str, dimensions: tuple[int, ...], kinds: str = "uifc"
+) -> StoredArray:
+    """The array `key` of a file, or the only one with a suitable number of dimensions and kind of numbers."""
+    arrays = stored_arrays(path)
+    suitable = [a.name for a in arrays.values() if len(a.shape) in dimensions and a.dtype.kind in kinds]
+    listed = ", ".join(f"{a.name} {a.shape} {a.dtype}" for a in arrays.values()) or "nothing"
+    wanted = f"{what} are numbers of shape {' or '.join(SHAPES[n] for n in dimensions)}"
+    if key is not None and key not in arrays:
+        raise ValueError(f"{path} has no array {key!r}: it holds {listed}.")
+    if key is None and len(suitable) != 1:
+        remedy = "choose one with key" if suitable else wanted
+        raise ValueError(
+            f"{path} holds {len(suitable)} arrays that could be {what}, not one: it holds {listed}; {remedy}."
+        )
+    array = arrays[suitable[0] if key is None else key]
+    if array.name not in suitable or 0 in array.shape:
+        raise ValueError(f"The array {array.name!r} of {path} is {array.dtype} of shape {array.shape}, but {wanted}.")
+    return array
+
+
+def read_beside(name: str | Path, data: Path) -> np.ndarray:
+    """All values of a .npy file, or of the array with this name in the same file as the data."""
+    if Path(name).suffix == ".npy":
+        return stored_arrays(name)["array"][...]
+    arrays = stored_arrays(data) if data.is_file() and data.suffix not in (".npy", ".cfl", ".hdr") else {}
+    if str(name) not in arrays:
+        raise ValueError(
+            f"{name} must be a .npy file, or the name of an array in the same .npz or HDF5 file as the data, but {data} has "
+            f"{', '.join(arrays) or 'no named arrays'}."
+        )
+    return arrays[str(name)][...]
+
+
+def stored_arrays(path: str | Path) -> dict[str, StoredArray]:
+    """Every array in the file by name, from headers alone."""
+    path = existing(path)
+    if path.is_dir():
+        raise ValueError(f"{path} is a folder, but an array is one .npy, .npz or HDF5 file: give the file.")
     try:
         match path.suffix.lower():
             case ".npy":
                 with path.open("rb") as stream:
-                    return {"array": _header(stream)}
+                    headers = {"array": _header(stream)}
             case ".npz":
                 with zipfile.ZipFile(path) as archive:
                     members = [name for name in archive.namelist() if name.endswith(".npy")]
-                    return {name.removesuffix(".npy"): _header(archive.open(name)) for name in members}
+                    headers = {name.removesuffix(".npy"): _header(archive.open(name)) for name in members}
+            case _:
+                headers = _datasets(path)
     except DAMAGED as error:
-        raise ValueError(f"{path} is not a NumPy file, or is damaged: {error}") from error
-    import h5py
-
-    found: dict[str, tuple[tuple[int, ...], np.dtype]] = {}
-
-    def note(name: str, item: Any) -> None:
-        if isinstance(item, h5py.Dataset) and item.shape is not None:
-            found[name] = (item.shape, item.dtype)
-
-    try:
-        with h5py.File(path) as file:
-            file.visititems(note)
-    except OSError as error:
-        raise ValueError(f"{path} is neither .npy, .npz nor a whole HDF5 file: {error}") from error
-    return found
+        raise ValueError(f"{path} is not a complete .npy, .npz or HDF5 file: {error}") from error
+    return {name: StoredArray(str(path), name, *header) for name, header in headers.items()}
 
 
 def _header(stream: Any) -> tuple[tuple[int, ...], np.dtype]:
@@ -147,23 +211,22 @@ def _header(stream: Any) -> tuple[tuple[int, ...], np.dtype]:
     return shape, dtype
 
 
-def _opened(file: str, name: str) -> Any:
-    match Path(file).suffix.lower():
-        case ".npy":
-            return kept(_mapped, file)
-        case ".npz":
-            return kept(_NpzArray(name), file)
-    return kept(_hdf5, file)[name]
+def _datasets(path: Path) -> dict[str, tuple[tuple[int, ...], np.dtype]]:
+    import h5py
+
+    found: dict[str, tuple[tuple[int, ...], np.dtype]] = {}
+
+    def note(name: str, item: Any) -> None:
+        if isinstance(item, h5py.Dataset) and item.shape is not None:
+            found[name] = (item.shape, item.dtype)
+
+    with h5py.File(path) as file:
+        file.visititems(note)
+    return found
 
 
 def _mapped(file: str) -> np.ndarray:
     return np.load(file, mmap_mode="r", allow_pickle=False)
-
-
-def _hdf5(file: str) -> Any:
-    import h5py
-
-    return h5py.File(file)
 
 
 @dataclass(frozen=True)

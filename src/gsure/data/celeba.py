@@ -1,7 +1,7 @@
-"""`celeba`: aligned CelebA faces with their official split. CelebA may not be passed on; this reads your own copy.
+"""`celeba`: aligned CelebA faces with their official split. You need your own copy: its terms forbid redistribution.
 
-Of 218x178 pixels, 128x128 are kept, then resized. The paper's text says the centre; the released code takes rows 57..184
-and columns 25..152, twelve rows lower, and the paper's numbers were made with it: that is the default.
+The images of 218x178 pixels are cropped to 128x128, then resized. The paper describes a centre crop, but the released code,
+which made its results, uses rows 57..184 and columns 25..152, twelve rows lower. The released crop is the default.
 """
 
 from dataclasses import dataclass, field
@@ -12,15 +12,15 @@ from gsure.data.image_files import entries, picture, pixels
 from gsure.data.source import Sample, Source, existing, summary
 
 SPLITS = {"train": ("0", 162_770), "valid": ("1", 19_867), "test": ("2", 19_962)}
-"""The number that stands for each split in the official file, and how many pictures it has."""
+"""The code of each split in the official file, and its number of images."""
 TOP = {"released": 57, "centre": 45}
 LEFT, SIDE = 25, 128
 
 
 @dataclass(frozen=True)
 class CelebA(Source):
-    """`path` is the folder `img_align_celeba`, the folder around it, or `img_align_celeba.zip`. The split is read from
-    `list_eval_partition.txt`, beside the pictures or where `partition` says. Gray is the mean of channels after resizing.
+    """`path` is the folder `img_align_celeba`, its parent folder, or `img_align_celeba.zip`. The split is read from
+    `list_eval_partition.txt`, next to the images or at `partition`. Gray is the mean of the channels after resizing.
     """
 
     kind: ClassVar[str] = "celeba"
@@ -47,7 +47,7 @@ class CelebA(Source):
         present = [(name, size) for name, size in entries(path) if Path(name).name in wanted]
         if not present:
             raise FileNotFoundError(
-                f"{path} has none of the {len(wanted)} pictures that {partition} lists for {self.split}: give the folder "
+                f"{path} has none of the {len(wanted)} images that {partition} lists for {self.split}: give the folder "
                 "img_align_celeba or the original zip."
             )
         self._set(
@@ -68,7 +68,7 @@ class CelebA(Source):
         image, white = picture(str(self.path), name)
         if image.size != (178, 218):
             raise ValueError(
-                f"{name} in {self.path} is {image.height}x{image.width}, but aligned CelebA pictures are 218x178: use images."
+                f"{name} in {self.path} is {image.height}x{image.width}, but aligned CelebA images are 218x178: use images."
             )
         top = TOP[self.crop]
         face = image.crop((LEFT, top, LEFT + SIDE, top + SIDE)).resize((self.size, self.size), Resampling.BILINEAR)
@@ -84,12 +84,14 @@ def _find_partition(path: Path) -> Path:
         if (place / "list_eval_partition.txt").is_file():
             return place / "list_eval_partition.txt"
     raise FileNotFoundError(
-        f"The split file list_eval_partition.txt is not beside {path}: put it there, or say where it is (partition)."
+        f"The split file list_eval_partition.txt is not next to {path}: put it there, or give its path as partition."
     )
 
 
 def _names(partition: Path, number: str) -> set[str]:
     lines = [line.split() for line in partition.read_text().splitlines() if line.strip()]
     if any(len(line) != 2 or line[1] not in ("0", "1", "2") for line in lines):
-        raise ValueError(f"{partition} is not CelebA's split file: each line is a file name and 0, 1 or 2.")
+        raise ValueError(
+            f"{partition} is not CelebA's split file, in which each line is a file name and 0, 1 or 2: check the file."
+        )
     return {name for name, split in lines if split == number}

@@ -1,6 +1,5 @@
-"""`cfl`: complex images of BART: a .cfl with the values (complex64, first dimension fastest), a .hdr with the dimensions."""
+"""`cfl`: BART's complex images, or k-space: values in a .cfl (complex64, first dimension fastest), dimensions in a .hdr."""
 
-import bisect
 import itertools
 import math
 import os
@@ -18,6 +17,7 @@ from gsure.data.source import (
     files_in,
     in_pairs,
     kept,
+    locate,
     name_in,
     refuse_nonfinite,
     sizes,
@@ -29,8 +29,8 @@ from gsure.data.source import (
 class Cfl(Source):
     """The first two dimensions are height and width; all further ones (slices, coils, time) are flattened into samples.
 
-    `path` is the .cfl or .hdr, the name without ending as BART takes it, or a folder. Values are divided by `scale`; if not
-    given, by the largest magnitude of each file. The group is the file. K-space goes through `bart fft -i 3` or gsure import.
+    `path` is the .cfl or .hdr, their common name without ending (as for BART), or a folder. Values are divided by `scale`, by
+    default the largest magnitude of each file. The group is the file. For k-space, use `bart fft -i 3` or `gsure import`.
     """
 
     kind: ClassVar[str] = "cfl"
@@ -44,15 +44,14 @@ class Cfl(Source):
 
     def __post_init__(self) -> None:
         check_scale(self.scale)
-        path = Path(self.path)
-        if not path.is_dir():
-            path = path.with_suffix(".cfl") if path.suffix in (".cfl", ".hdr") else Path(f"{path}.cfl")
-        files = files_in(path, ".cfl")
+        files = files_in(self.path if Path(self.path).expanduser().is_dir() else cfl_file(self.path), ".cfl")
         dimensions = [_dimensions(file) for file in files]
         height, width = dimensions[0][:2]
         for file, (h, w, *_) in zip(files, dimensions, strict=True):
             if (h, w) != (height, width):
-                raise ValueError(f"{file} has images of {h}x{w}, but {files[0]} of {height}x{width}: read them apart.")
+                raise ValueError(
+                    f"{file} has images of {h}x{w}, but {files[0]} of {height}x{width}: read them separately."
+                )
         ends = tuple(itertools.accumulate(math.prod(dims[2:]) for dims in dimensions))
         self._set(files=files, ends=ends, shape=(2, height, width))
 
@@ -60,10 +59,10 @@ class Cfl(Source):
         return self.ends[-1]
 
     def _read(self, index: int) -> Sample:
-        number = bisect.bisect_right(self.ends, index)
-        file, at = self.files[number], index - (self.ends[number - 1] if number else 0)
+        number, at = locate(self.ends, index)
+        file = self.files[number]
         scale = self.scale or kept(_largest, file)
-        plane = kept(planes, file)[..., at]
+        plane = kept(_planes, file)[..., at]
         refuse_nonfinite(plane, f"Image {at} of {file}")
         return Sample(in_pairs(plane / np.float32(scale)), name_in(self.path, file, ".cfl"), scale)
 
@@ -74,15 +73,26 @@ class Cfl(Source):
         return summary(sizes(self.files))
 
 
+def stacked(path: str | Path) -> np.ndarray:
+    """(samples, height, width) of one file, memory-mapped: measured k-space, or a mask."""
+    return np.moveaxis(_planes(str(existing(cfl_file(path)))), -1, 0)
+
+
+def cfl_file(path: str | Path) -> Path:
+    """The .cfl, given it, its .hdr, or their common name without ending."""
+    path = Path(path).expanduser()
+    return path.with_suffix(".cfl") if path.suffix in (".cfl", ".hdr") else path.with_name(f"{path.name}.cfl")
+
+
 def _dimensions(file: str) -> tuple[int, ...]:
-    """At least two, from the header, and checked against the size of the values."""
+    """At least two dimensions, from the header, checked against the size of the values."""
     header = existing(Path(file).with_suffix(".hdr"))
     lines = header.read_text(errors="replace").splitlines()
     try:
         dims = tuple(int(word) for word in lines[lines.index("# Dimensions") + 1].split())
     except (ValueError, IndexError) as error:
         raise ValueError(
-            f"{header} is not a header of BART: it has no line of numbers after '# Dimensions'."
+            f"{header} is not a header of BART, which has a line of numbers after '# Dimensions': check the file."
         ) from error
     if not dims or min(dims) < 1:
         raise ValueError(f"{header} gives the dimensions {dims}, but each must be at least 1.")
@@ -94,14 +104,14 @@ def _dimensions(file: str) -> tuple[int, ...]:
     return (*dims, 1, 1)[: max(len(dims), 2)]
 
 
-def planes(file: str) -> np.ndarray:
-    """(height, width, samples), mapped from the disk."""
+def _planes(file: str) -> np.ndarray:
+    """(height, width, samples), memory-mapped."""
     dims = _dimensions(file)
     return np.memmap(file, np.complex64, "r", shape=(*dims[:2], math.prod(dims[2:])), order="F")
 
 
 def _largest(file: str) -> float:
-    largest, images = 0.0, planes(file)
+    largest, images = 0.0, _planes(file)
     for at in range(images.shape[-1]):
         refuse_nonfinite(images[..., at], f"Image {at} of {file}")
         largest = max(largest, float(np.abs(images[..., at]).max()))

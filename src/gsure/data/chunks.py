@@ -1,6 +1,6 @@
-"""Work done in chunks, by one process or several, that goes on where it stopped: a folder of finished chunks, and a plan.
+"""Work done in chunks, by one process or several, that resumes where it stopped: a folder of finished chunks, and a request.
 
-A piece is written under a temporary name and renamed when complete, so a finished sample is never computed again, nor lost.
+A chunk is written under a temporary name and renamed when complete, so a finished sample is never computed again, nor lost.
 Processes (torchrun's) take turns at the chunks and need not talk to each other.
 """
 
@@ -18,9 +18,7 @@ from torch import Tensor
 
 from gsure.data.measurements import Signals
 from gsure.data.writer import Writer
-from gsure.files import replacing
-
-PLAN = "plan.json"
+from gsure.files import REQUEST, Request, read_json, replacing
 
 
 @dataclass(frozen=True)
@@ -42,7 +40,7 @@ class Chunks:
         return f"shard-{number:05d}.h5"
 
     def is_done(self, number: int, kinds: tuple[str, ...]) -> bool:
-        """Whether all its samples are there; a shorter piece is of a smaller number that was asked for before."""
+        """Whether all its samples are there; a shorter chunk belongs to a smaller number that was asked for before."""
         paths = [self.folder / kind / self.name(number) for kind in kinds]
         return all(path.exists() and len(Signals(path)) >= len(self.indices(number)) for path in paths)
 
@@ -56,44 +54,53 @@ class Chunks:
         yield from range(int(os.environ.get("RANK", "0")), len(self), int(os.environ.get("WORLD_SIZE", "1")))
 
 
-def open_folder(folder: Path, plan: Mapping[str, Any]) -> None:
-    """Make the folder with its plan, or go on in it if the plan is the same. Of several processes, the first makes it."""
-    path = folder / PLAN
+def open_folder(
+    folder: Path, request: Request, made_of: Mapping[str, Any], inputs: Mapping[str, str] | None = None
+) -> None:
+    """Create the folder with its request, or resume in it if the results would be the same. Of several processes, the first
+    creates it.
+
+    Two results are the same if they are `made_of` the same. `inputs` are paths, which may change.
+    """
+    path = folder / REQUEST
     if os.environ.get("RANK", "0") != "0":
         waited = time.monotonic()
         while not path.exists():
             if time.monotonic() - waited > 60:
-                raise OSError(f"{folder} was not made by the first process within a minute.")
+                raise OSError(f"{folder} was not created by the first process within a minute.")
             time.sleep(0.1)
     if path.exists():
-        try:
-            before = dict(json.loads(path.read_text()))
-        except (ValueError, TypeError) as error:
-            raise ValueError(f"{path} is damaged: choose another --out, or delete that folder.") from error
-        if changes := [f"{key} was {before.get(key)}, now {plan[key]}" for key in plan if before.get(key) != plan[key]]:
+        before = read_json(path).get("made_of")
+        if not isinstance(before, dict):
+            raise ValueError(f"{path} is damaged: choose another --out, or delete that folder.")
+        made_of = json.loads(json.dumps(made_of))
+        changed = [key for key in made_of if before.get(key) != made_of[key]]
+        if changes := [f"{key} was {before.get(key)}, now {made_of[key]}" for key in changed]:
             raise ValueError(
-                f"{folder} holds something else: {'; '.join(changes)}. Choose another --out, or leave that as it was to go on."
+                f"{folder} was written with different settings: {'; '.join(changes)}. Choose another --out, or use the same "
+                "settings to resume."
             )
         return
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
-        raise ValueError(f"{folder} exists and is not a folder of this command: choose another --out.")
+        raise ValueError(f"{folder} exists and was not written by this command: choose another --out.")
     try:
         folder.mkdir(parents=True, exist_ok=True)
         with replacing(path) as temporary:
-            temporary.write_text(json.dumps(plan, indent=1))
+            record = {**request, "made_of": dict(made_of), "inputs": dict(inputs or {})}
+            temporary.write_text(json.dumps(record, indent=1))
     except OSError as error:
         raise OSError(
-            f"The folder {folder} cannot be made: {error.strerror or error}. Choose another --out."
+            f"The folder {folder} cannot be created: {error.strerror or error}. Choose another --out."
         ) from error
 
 
 def write_chunk(
-    path: Path, x: Tensor, groups: Sequence[str], scales: Sequence[float], plan: Mapping[str, Any], is_complex: bool
+    path: Path, x: Tensor, groups: Sequence[str], scales: Sequence[float], made_of: Mapping[str, Any], is_complex: bool
 ) -> None:
-    """Signals that were made by a plan, as a file that `gsure.Signals` reads."""
-    header = {"source": dict(plan), "complex": is_complex, "corruption": {"name": "none"}, "sigma_0": None}
+    """Signals that a model made, as a file that `gsure.Signals` reads."""
+    header = {"source": dict(made_of), "complex": is_complex, "corruption": {"name": "none"}, "sigma_0": None}
     with Writer(
-        path, len(x), tuple(x.shape[1:]), header | {"seed": plan["seed"]}, has_groups=True, force=True
+        path, len(x), tuple(x.shape[1:]), header | {"seed": made_of["seed"]}, has_groups=True, force=True
     ) as writer:
         writer.append(x, groups, scales)
 

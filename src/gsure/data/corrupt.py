@@ -16,10 +16,10 @@ from gsure.corruption import FAMILIES, Corruption
 from gsure.data.measurements import Measurements, open_measurements
 from gsure.data.sources import Source
 from gsure.data.writer import Writer
-from gsure.files import refuse_existing, refuse_inputs
+from gsure.files import record_request, refuse_existing, refuse_inputs
 from gsure.measurement import Measurement
 from gsure.progress import bar
-from gsure.random import generators
+from gsure.random import Stream, generators
 
 CHUNK = 1024
 """Samples a worker makes at a time."""
@@ -46,6 +46,7 @@ def corrupt(
     `sigma_0` is one number, or a range to draw from for each sample. What happens to sample k depends on (seed, k) alone,
     not on `workers`, `limit` or `shards`.
     """
+    request = record_request("corrupt", locals())
     n = len(source) if limit is None else min(limit, len(source))
     outputs = [Path(target) for target in (path, clean) if target is not None]
     _refuse_early(source, corruption, sigma_0, outputs, workers, force)
@@ -55,6 +56,7 @@ def corrupt(
         "corruption": describe(corruption),
         "sigma_0": {"given": sigma_0},
         "seed": seed,
+        "request": request,
     }
     writer = Writer(
         path,
@@ -107,7 +109,7 @@ def _refuse_early(
 
 
 def describe(corruption: Corruption) -> dict[str, Any]:
-    """Name and options, enough to make it again."""
+    """Name and options, enough to create it again."""
     names = {family: name for name, family in FAMILIES.items()}
     options = {field.name: _plain(getattr(corruption, field.name)) for field in dataclasses.fields(corruption)}  # type: ignore[arg-type]
     return {"name": names.get(type(corruption), type(corruption).__name__), **options}
@@ -141,7 +143,7 @@ def _measure(job: tuple[Source, Corruption, float | tuple[float, float], int, Se
     source, corruption, sigma_0, seed, indices = job
     samples = [source[index] for index in indices]
     x = torch.stack([torch.from_numpy(sample.x) for sample in samples])
-    generator = generators(seed, indices=indices)
+    generator = generators(seed, Stream.CORRUPT, indices=indices)
     sigmas = corruption.draw_sigma(len(x), sigma_0, generator)
     measurement = corruption.apply(x, sigmas, generator)
     return x, measurement, sigmas, [sample.group for sample in samples], [sample.scale for sample in samples]

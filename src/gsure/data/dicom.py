@@ -1,4 +1,4 @@
-"""`dicom`: slices of DICOM series, all that a folder holds; needs pydicom."""
+"""`dicom`: slices of all DICOM series in a folder; needs pydicom."""
 
 import functools
 import os
@@ -22,15 +22,15 @@ HEADER = [
     "SamplesPerPixel",
 ]
 NOT_DICOM = tuple(kind for kind in DAMAGED if kind is not OSError)
-"""A file that may not be read is an error; one that is something else is left out."""
+"""A file without read permission is an error; one of another format is skipped."""
 
 
 @dataclass(frozen=True)
 class Dicom(Slices):
     """Axes are (columns, rows from the bottom, slices). Slices are sorted by position, then by instance number.
 
-    Values are those of the modality (rescale slope and intercept applied), so CT needs `window`. Along axis 2 one file is
-    read a sample; along the others the last volume is kept in memory. The group is the series.
+    Values are those of the modality (rescale slope and intercept applied), so CT needs `window`. Along axis 2, a sample is
+    one file; along the others, the last volume is cached in memory. The group is the series.
     """
 
     kind: ClassVar[str] = "dicom"
@@ -45,10 +45,10 @@ class Dicom(Slices):
                 key = (_position(header), int(header.get("InstanceNumber") or 0), str(file))
                 series.setdefault(str(header.SeriesInstanceUID), []).append((*key, (header.Columns, header.Rows)))
         if not series:
-            raise ValueError(f"{path} holds no DICOM image ({len(files)} files were looked at).")
+            raise ValueError(f"{path} has no DICOM image among its {len(files)} files: check the path.")
         for uid, planes in series.items():
             if len({shape for *_, shape in planes}) > 1:
-                raise ValueError(f"The series {uid} in {path} has slices of different sizes: move the odd ones away.")
+                raise ValueError(f"The series {uid} in {path} has slices of different sizes: separate them.")
         return tuple(
             Volume(uid, tuple(file for _, _, file, _ in sorted(planes)), (*planes[0][3], len(planes)))
             for uid, planes in sorted(series.items())
@@ -61,7 +61,7 @@ class Dicom(Slices):
 
 
 def _header(file: Path) -> Any:
-    """The few tags that matter, or None for a file that is not a DICOM image."""
+    """The tags that matter, or None if the file is not a DICOM image."""
     pydicom = optional("pydicom")
     try:
         header = pydicom.dcmread(file, stop_before_pixels=True, specific_tags=HEADER)
@@ -73,12 +73,14 @@ def _header(file: Path) -> Any:
     if any(tags[name] is None for name in ("Rows", "Columns", "SeriesInstanceUID")):
         return None
     if int(header.get("NumberOfFrames") or 1) > 1 or int(header.get("SamplesPerPixel") or 1) > 1:
-        raise ValueError(f"{file} holds several frames or colours, which are not read: convert it to NIfTI (dcm2niix).")
+        raise ValueError(
+            f"{file} holds several frames or colours, which is not supported: convert it to NIfTI (dcm2niix)."
+        )
     return header
 
 
 def _position(header: Any) -> float:
-    """Along the normal of the slice, in millimetres; 0 where the file does not say."""
+    """Position along the normal of the slice, in millimetres; 0 if the file does not specify it."""
     place, turn = header.get("ImagePositionPatient"), header.get("ImageOrientationPatient")
     if not place or not turn:
         return 0.0
@@ -92,15 +94,15 @@ def _values(file: str) -> np.ndarray:
         raw = dataset.pixel_array.astype(np.float32)
     except (pydicom.errors.InvalidDicomError, AttributeError, RuntimeError, ValueError, OSError, EOFError) as error:
         raise ValueError(
-            f"The pixels of {file} cannot be decoded: {error} If they are compressed, unpack them (gdcmconv --raw)."
+            f"The pixels of {file} cannot be decoded: {error} If they are compressed, decompress them (gdcmconv --raw)."
         ) from error
     values = raw * float(dataset.get("RescaleSlope", 1)) + float(dataset.get("RescaleIntercept", 0))
     if dataset.get("PhotometricInterpretation") == "MONOCHROME1":
-        raise ValueError(f"{file} is stored with white as 0 (MONOCHROME1), which is not read: invert it first.")
+        raise ValueError(f"{file} is stored with white as 0 (MONOCHROME1), which is not supported: invert it first.")
     return values
 
 
 @functools.lru_cache(maxsize=1)
 def _stacked(files: tuple[str, ...], process: int) -> np.ndarray:
-    """A whole series as (columns, rows from the bottom, slices), so that the turn of a slice along axis 2 gives it back."""
+    """A complete series as (columns, rows from the bottom, slices): rotating a slice along axis 2 gives the stored image."""
     return np.stack([np.rot90(_values(file), -1) for file in files], 2)

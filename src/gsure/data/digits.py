@@ -1,4 +1,4 @@
-"""`digits`: scikit-learn's 1,797 handwritten digits, 8x8, which come with the package."""
+"""`digits`: the 1,797 handwritten digits of 8x8 pixels that come with scikit-learn."""
 
 import functools
 from dataclasses import dataclass, field
@@ -9,12 +9,12 @@ import numpy as np
 from gsure.data.source import Sample, Source
 
 Split = Literal["all", "train", "test"]
-FIRST_TEST = 1437  # the last fifth was written by other people than the rest
+FIRST_TEST = 1437  # the last fifth has different writers than the rest
 
 
 @dataclass(frozen=True)
 class Digits(Source):
-    """Values 0..16 become -1..1. The split `test` is the last fifth, by other writers than those of `train`.
+    """Values 0..16 become -1..1. The split `test` is the last fifth, by different writers than `train`.
 
     >>> len(Digits()), len(Digits("train")), Digits().shape
     (1797, 1437, (1, 8, 8))

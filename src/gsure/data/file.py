@@ -12,7 +12,7 @@ import numpy as np
 from gsure.files import open_hdf5
 
 FORMAT = "gsure"
-VERSION = 1
+VERSION = 2
 Holds = Literal["measurements", "signals"]
 HEADER = {"complex", "corruption", "gsure", "seed", "sigma_0", "source"}
 """What every header has; that of measurements has more."""
@@ -41,7 +41,7 @@ class Rows:
         for i, index in enumerate(indices):
             row = buffer[i * size : (i + 1) * size]
             if os.preadv(self._descriptor, [row], self.offset + int(index) * size) != size:
-                raise ValueError(f"{self.path} was cut short after it was opened: make or copy it again.")
+                raise ValueError(f"{self.path} was truncated after it was opened: regenerate or copy it again.")
         return rows
 
     def __getstate__(self) -> dict[str, Any]:
@@ -79,7 +79,7 @@ class Shard:
             self.groups = self._groups(file)
 
     def damaged(self, what: str) -> ValueError:
-        return ValueError(f"{self.path} is damaged: {what}. Make it again.")
+        return ValueError(f"{self.path} is damaged: {what}. Regenerate it.")
 
     def _header(self, file: h5py.File, holds: Holds) -> dict[str, Any]:
         try:
@@ -135,6 +135,8 @@ def marked(file: h5py.File, path: Path) -> Holds:
     version, held = file.attrs.get("version"), file.attrs.get("holds")
     if file.attrs.get("format") != FORMAT or held not in ("measurements", "signals"):
         raise ValueError(f"{path} is HDF5, but not a file of gsure: make one with 'gsure corrupt' or 'gsure import'.")
-    if not isinstance(version, int | np.integer) or version > VERSION:
-        raise ValueError(f"{path} has format version {version}, this gsure reads up to {VERSION}: upgrade gsure.")
+    if version != VERSION:
+        raise ValueError(
+            f"{path} has format version {version}, but this gsure reads version {VERSION} only: regenerate it."
+        )
     return held

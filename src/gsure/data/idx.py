@@ -1,4 +1,4 @@
-"""`idx`: MNIST, Fashion-MNIST and their kin, in IDX files, gzipped or not."""
+"""`idx`: MNIST, Fashion-MNIST and similar datasets in IDX files, gzipped or not."""
 
 import gzip
 import math
@@ -14,8 +14,8 @@ from gsure.data.source import DAMAGED, Sample, Source, check_size, existing, kep
 
 @dataclass(frozen=True)
 class Idx(Source):
-    """One file of images, bytes 0..255 as -1..1; `size` resizes (antialiased bilinear). A gzipped file is unpacked into
-    memory, 47 MB for MNIST; a plain one is mapped.
+    """One file of images; bytes 0..255 become -1..1. `size` resizes (antialiased bilinear). A gzipped file is decompressed
+    into memory, 47 MB for MNIST; a plain one is memory-mapped.
     """
 
     kind: ClassVar[str] = "idx"
@@ -34,7 +34,7 @@ class Idx(Source):
             raise ValueError(f"{path} is a folder, but idx reads one file: give the file (here: {found}).")
         n, height, width = _dimensions(str(path))
         if self.size and height != width:
-            raise ValueError(f"{path} has images of {height}x{width}: only square ones are resized.")
+            raise ValueError(f"{path} has images of {height}x{width}, but only square ones can be resized: omit size.")
         self._set(file=str(path), n=n, shape=(1, self.size or height, self.size or width))
 
     def __len__(self) -> int:
@@ -60,7 +60,7 @@ def _dimensions(file: str) -> tuple[int, int, int]:
         with gzip.open(file) if _is_gzipped(file) else open(file, "rb") as stream:
             header = stream.read(16)
     except DAMAGED as error:
-        raise ValueError(f"{file} is not a whole gzip file: {error}.") from error
+        raise ValueError(f"{file} is not a complete gzip file: {error}.") from error
     if len(header) < 4 or header[:2] != b"\0\0" or header[2:4] == b"\0\0":
         raise ValueError(f"{file} is not an IDX file: it starts with {header[:4].hex() or 'nothing'}, not 00000803.")
     if len(header) < 16 or header[2:4] != b"\x08\x03":
@@ -81,7 +81,7 @@ def _images(file: str) -> np.ndarray:
         else:
             data = np.memmap(file, np.uint8, "r")
     except DAMAGED as error:
-        raise ValueError(f"{file} is not a whole gzip file: {error}.") from error
+        raise ValueError(f"{file} is not a complete gzip file: {error}.") from error
     if data.size != 16 + math.prod(shape):
         raise ValueError(
             f"{file} has {data.size} bytes, but its header promises {16 + math.prod(shape)}: copy it again."

@@ -1,4 +1,4 @@
-"""Files in a folder or in a zip, by name, and pictures read from their bytes."""
+"""Files in a folder or in a zip, by name, and the images in them."""
 
 import io
 import os
@@ -14,11 +14,11 @@ if TYPE_CHECKING:
     from PIL.Image import Image
 
 NOT_PIXELS = {"BUFR", "EPS", "GRIB", "HDF5", "MPEG", "PDF", "WMF"}
-"""What Pillow recognises but cannot decode by itself."""
+"""Formats that Pillow recognises but cannot decode by itself."""
 
 
 def entries(path: str | Path) -> list[tuple[str, int]]:
-    """Name and size of every file in a folder or zip, sorted; hidden ones and what macOS adds are left out."""
+    """Name and size of every file in a folder or zip, sorted; without hidden files and those that macOS adds."""
     path = existing(path)
     if path.is_dir():
         found = [
@@ -35,7 +35,7 @@ def entries(path: str | Path) -> list[tuple[str, int]]:
                 listed = [(info.filename, info.file_size) for info in archive.infolist() if not info.is_dir()]
         except zipfile.BadZipFile as error:
             raise ValueError(
-                f"{path} is neither a folder nor a whole zip file of pictures ({error}): give the folder that they are in."
+                f"{path} is neither a folder nor a complete zip file of images ({error}): give the folder with the images."
             ) from error
     return sorted((name, size) for name, size in listed if _is_shown(name))
 
@@ -52,7 +52,7 @@ def content(path: str, name: str) -> bytes:
 
 
 def is_picture(name: str) -> bool:
-    """Whether the ending is one that Pillow can open."""
+    """Whether Pillow can open files with this ending."""
     from PIL import Image
 
     format = Image.registered_extensions().get(os.path.splitext(name)[1].lower())
@@ -60,7 +60,7 @@ def is_picture(name: str) -> bool:
 
 
 def picture(path: str, name: str) -> "tuple[Image, float]":
-    """One picture, upright, in mode L or RGB (F for 16 bits), and the value that is white. What is transparent is black."""
+    """One image, upright, in mode L or RGB (F for 16 bits), and its value of white. Transparent pixels become black."""
     from PIL import Image, ImageOps
 
     try:
@@ -68,11 +68,13 @@ def picture(path: str, name: str) -> "tuple[Image, float]":
             image = ImageOps.exif_transpose(opened)
             image.load()
     except (*DAMAGED, SyntaxError, Image.DecompressionBombError) as error:
-        raise ValueError(f"{name} in {path} cannot be read as a picture: {error}.") from error
+        raise ValueError(f"{name} in {path} cannot be read as an image: {error}.") from error
     if image.mode.startswith("I"):
         return Image.fromarray(np.asarray(image, np.float32)), 65535.0
     if image.mode == "F":
-        raise ValueError(f"{name} in {path} holds floating-point values, whose white is unknown: save it as an array.")
+        raise ValueError(
+            f"{name} in {path} holds floating-point values, for which white is not defined: save it as an array."
+        )
     if image.mode in ("1", "L"):
         return image.convert("L"), 255.0
     if image.has_transparency_data:

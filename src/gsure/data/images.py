@@ -1,4 +1,4 @@
-"""`images`: a folder (with all its folders) or a zip of pictures in any format that Pillow reads."""
+"""`images`: a folder (including subfolders) or a zip of images in any format that Pillow reads."""
 
 from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
@@ -13,10 +13,10 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Images(Source):
-    """Black..white becomes -1..1. `crop` cuts a square of that many pixels from the centre; `size` then resizes
-    (antialiased bilinear), after cutting the largest central square if `crop` is not given. `gray` takes the mean of the
-    channels; if not said, the first picture decides. `skip_bad` decodes every picture at the start and leaves out those
-    that cannot be read; otherwise the first such picture is an error.
+    """Black..white becomes -1..1. `crop` is the side of a central square crop; `size` then resizes (antialiased bilinear),
+    after the largest central square crop if `crop` is not given. `gray` takes the mean of the channels; by default the first
+    image decides. `skip_bad` decodes every image at the start and skips those that cannot be read; otherwise an unreadable
+    image is an error.
     """
 
     kind: ClassVar[str] = "images"
@@ -41,7 +41,9 @@ class Images(Source):
         bad = {name for name in names if not _is_readable(path, name)} if self.skip_bad else set()
         good = tuple(name for name in names if name not in bad)
         if not good:
-            raise ValueError(f"{path} holds no picture that can be read ({len(bad)} of {len(names)} are broken).")
+            raise ValueError(
+                f"{path} has no image that can be read ({len(bad)} of {len(names)} are broken): check the path."
+            )
         self._set(path=path, files=good, skipped=tuple(sorted(bad)))
         first, _ = self._cut(good[0])
         is_gray = first.mode != "RGB" if self.gray is None else self.gray
@@ -51,17 +53,19 @@ class Images(Source):
         return len(self.files)
 
     def _cut(self, name: str) -> "tuple[Image, float]":
-        """The picture, cropped and resized."""
+        """The image, cropped and resized."""
         from PIL.Image import Resampling
 
         try:
             image, white = picture(str(self.path), name)
         except ValueError as error:
-            raise ValueError(f"{error} Repair or remove it, or leave such files out with skip_bad.") from error
+            raise ValueError(f"{error} Fix or remove it, or skip such files with skip_bad.") from error
         side = self.crop or (min(image.size) if self.size else None)
         if side:
             if side > min(image.size):
-                raise ValueError(f"{name} in {self.path} is {_size(image)}, smaller than the crop of {side}.")
+                raise ValueError(
+                    f"{name} in {self.path} is {_size(image)}, smaller than the crop of {side}: lower crop."
+                )
             left, top = (image.width - side) // 2, (image.height - side) // 2
             image = image.crop((left, top, left + side, top + side))
         if self.size:
@@ -78,7 +82,7 @@ class Images(Source):
             )
         if self.gray is None and self.shape[0] == 1 and image.mode == "RGB":
             raise ValueError(
-                f"{name} in {self.path} has colours, but {self.files[0]} has none: say gray true or false."
+                f"{name} in {self.path} has colours, but {self.files[0]} has none: set gray to true or false."
             )
         group = name if self.group == "file" else str(PurePosixPath(name).parent)
         return Sample(pixels(image, white, gray=self.shape[0] == 1), group, 1.0)

@@ -1,8 +1,8 @@
-"""`ismrmrd`: Cartesian raw data in ISMRMRD files, made into images; needs ismrmrd.
+"""`ismrmrd`: images from Cartesian raw data in ISMRMRD files; needs the package ismrmrd.
 
 The readouts of each (slice, contrast, phase, repetition, set) form one k-space: repeated lines are averaged, lines beyond
-the encoding limits are zero. After the inverse Fourier transform the field of view of the reconstruction is cut out. Rows
-run along the readout, columns along the phase encoding, as in fastMRI, so that a line mask drops columns.
+the encoding limits are zero. The inverse Fourier transform is cropped to the field of view of the reconstruction. Rows run
+along the readout, columns along the phase encoding, as in fastMRI, so that a line mask drops columns.
 """
 
 from dataclasses import dataclass, field
@@ -42,7 +42,7 @@ COUNTERS = ["slice", "contrast", "phase", "repetition", "set"]
 
 @dataclass(frozen=True)
 class Encoding:
-    """What the XML header says about k-space: its matrix, its limits, and how much of the image is wanted."""
+    """The encoding in the XML header: the matrix of k-space, its limits, and the crop of the image."""
 
     readout: int
     phase: int
@@ -54,9 +54,9 @@ class Encoding:
 
 @dataclass(frozen=True)
 class Ismrmrd(Source):
-    """Several coils are refused unless `coil` names one. Images are divided by `scale`, or by the file's largest magnitude.
+    """Files with several coils need `coil`. Images are divided by `scale`, by default the largest magnitude of the file.
 
-    The group is the file. Undersampled files are measurements, not a source: gsure import.
+    The group is the file. Undersampled files are measurements, not a source: use `gsure import`.
     """
 
     kind: ClassVar[str] = "ismrmrd"
@@ -69,7 +69,7 @@ class Ismrmrd(Source):
     dataset: str = field(init=False, repr=False, compare=False)
     encoding: Encoding = field(init=False, repr=False, compare=False)
     images: tuple[tuple[int, ...], ...] = field(init=False, repr=False, compare=False)
-    """For each image, the numbers of its readouts."""
+    """The indices of the readouts of each image."""
 
     def __post_init__(self) -> None:
         check_scale(self.scale)
@@ -122,7 +122,7 @@ class _Largest:
     def __call__(self, file: str) -> float:
         largest = max(float(np.abs(self.source._image(index)).max()) for index in range(len(self.source)))
         if largest == 0:
-            raise ValueError(f"{file} is zero everywhere: nothing can be made of it.")
+            raise ValueError(f"{file} is zero everywhere: remove it.")
         return largest
 
 
@@ -136,7 +136,7 @@ def _heads(path: Path) -> tuple[str, Any, np.ndarray]:
                 if isinstance(group, h5py.Group) and "xml" in group and "data" in group:
                     return name, group["xml"][0], group["data"].fields("head")[:]
     except (KeyError, TypeError, RuntimeError) as error:
-        raise ValueError(f"{path} is damaged, or no ISMRMRD file: {error}") from error
+        raise ValueError(f"{path} is damaged, or not an ISMRMRD file: {error}") from error
     raise ValueError(f"{path} is not an ISMRMRD file of readouts: no group has both xml and data.")
 
 
@@ -145,18 +145,18 @@ def _encoding(path: Path, xml: Any) -> Encoding:
     try:
         encoding = schema.CreateFromDocument(xml).encoding[0]
         trajectory = encoding.trajectory.value
-    except Exception as error:  # whatever a parser of XML, generated from a schema, makes of another document
-        raise ValueError(f"The XML header of {path} tells no encoding of ISMRMRD: {error}") from error
-    space, wanted = encoding.encodedSpace, encoding.reconSpace
+    except Exception as error:  # the parser is generated from a schema, and may raise anything on other documents
+        raise ValueError(f"The XML header of {path} has no ISMRMRD encoding: {error}") from error
+    space, recon = encoding.encodedSpace, encoding.reconSpace
     if trajectory != "cartesian" or space.matrixSize.z > 1:
         raise ValueError(
             f"{path} has a {trajectory} trajectory and the matrix {space.matrixSize.x}x{space.matrixSize.y}x"
-            f"{space.matrixSize.z}: only Cartesian slices (2-D) are read."
+            f"{space.matrixSize.z}: only Cartesian slices (2-D) are supported."
         )
     limits = encoding.encodingLimits.kspace_encoding_step_1
     crop = (
-        min(space.matrixSize.x, round(space.matrixSize.x * wanted.fieldOfView_mm.x / space.fieldOfView_mm.x)),
-        min(space.matrixSize.y, round(space.matrixSize.y * wanted.fieldOfView_mm.y / space.fieldOfView_mm.y)),
+        min(space.matrixSize.x, round(space.matrixSize.x * recon.fieldOfView_mm.x / space.fieldOfView_mm.x)),
+        min(space.matrixSize.y, round(space.matrixSize.y * recon.fieldOfView_mm.y / space.fieldOfView_mm.y)),
     )
     if limits is None:
         last = space.matrixSize.y - 1
@@ -165,23 +165,23 @@ def _encoding(path: Path, xml: Any) -> Encoding:
 
 
 def _grouped(path: Path, heads: np.ndarray, encoding: Encoding) -> tuple[tuple[int, ...], ...]:
-    """The numbers of the readouts of each image, all of whose lines must be there."""
+    """The indices of the readouts of each image, which must be fully sampled."""
     constants = optional("ismrmrd").constants
     bits = sum(1 << (getattr(constants, name) - 1) for name in OTHER_PURPOSES)
     imaging = np.flatnonzero(heads["flags"] & np.uint64(bits) == 0)
     if not len(imaging):
-        raise ValueError(f"{path} has {len(heads)} readouts, but none of an image.")
+        raise ValueError(f"{path} has {len(heads)} readouts, but none for imaging: check the file.")
     heads = heads[imaging]
     if (heads["flags"] & np.uint64(1 << (constants.ACQ_IS_REVERSE - 1))).any():
-        raise ValueError(f"{path} has readouts in both directions (EPI), which are not read.")
+        raise ValueError(f"{path} has readouts in both directions (EPI), which is not supported.")
     start = encoding.readout // 2 - heads["center_sample"].astype(int)
     column = heads["idx"]["kspace_encode_step_1"].astype(int) - encoding.centre + encoding.phase // 2
     fits = (start >= 0) & (start + heads["number_of_samples"] <= encoding.readout)
     fits &= (column >= 0) & (column < encoding.phase)
     if not fits.all():
         raise ValueError(
-            f"Readout {imaging[~fits][0]} of {path} lies outside the matrix {encoding.readout}x{encoding.phase} that the "
-            "header promises."
+            f"Readout {imaging[~fits][0]} of {path} lies outside the matrix {encoding.readout}x{encoding.phase} in the "
+            "header: check the file."
         )
     counters = np.stack([heads["idx"][name] for name in COUNTERS], 1)
     images, which = np.unique(counters, axis=0, return_inverse=True)

@@ -1,5 +1,7 @@
 """Reading the measurement file, and the file of clean signals beside it."""
 
+import hashlib
+import json
 import math
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -14,9 +16,11 @@ from gsure.basis import Basis, Cosine, Dense, Fourier, Hadamard, Hartley, Identi
 from gsure.data.file import Holds, Shard, marked
 from gsure.files import open_hdf5
 from gsure.measurement import Measurement
-from gsure.random import generators
+from gsure.random import Stream, keyed_generator
 
 Index = int | slice | Sequence[int] | np.ndarray | Tensor
+FINGERPRINT_SAMPLES = 64
+"""Reading all of a file may take long."""
 BASES = {basis.__name__: basis for basis in (Identity, Fourier, Hartley, Cosine, Hadamard)}
 
 
@@ -70,7 +74,7 @@ class _Stored(Dataset):
         if parts is None:
             raise IndexError("No samples were asked for.")
         if parts.dtype.kind == "f" and not np.isfinite(parts).all():
-            raise ValueError(f"{self.path} is damaged: {name} has values that are NaN or infinite. Make it again.")
+            raise ValueError(f"{self.path} is damaged: {name} has values that are NaN or infinite. Regenerate it.")
         return parts
 
     def groups(self) -> list[str]:
@@ -83,6 +87,14 @@ class _Stored(Dataset):
     def scales(self) -> np.ndarray:
         """What each raw signal was divided by."""
         return self._read("scale", self.indices)
+
+    def fingerprint(self) -> str:
+        """Whether a file still holds what it held: from how it was made, how much there is, and what some of it is."""
+        some = self._positions(evenly_spread(FINGERPRINT_SAMPLES, len(self)))
+        made = {key: self.header[key] for key in ("source", "corruption", "sigma_0", "seed")}
+        digest = hashlib.sha256(json.dumps([made, list(self.shape), self.groups()], sort_keys=True).encode())
+        digest.update(self._read("ybar" if self.holds == "measurements" else "x", some).tobytes())
+        return digest.hexdigest()[:16]
 
 
 class Measurements(_Stored):
@@ -102,7 +114,7 @@ class Measurements(_Stored):
         self.max_std = max(float(shard.header["max_std"]) for shard in self._shards)
 
     def _refuse_other_V(self, basis: Basis | None) -> None:
-        """A `Dense` basis is told by its V, in all shards and by whoever opens them."""
+        """The V of a `Dense` basis must agree in all shards and with the one given."""
         known = [shard.small["V"] for shard in self._shards if "V" in shard.small]
         if isinstance(basis, Dense):
             known.append(basis.V.double().cpu().numpy())
@@ -164,7 +176,7 @@ class Measurements(_Stored):
             epochs, within = np.divmod(positions, len(self))
             for epoch in np.unique(epochs):
                 if epoch not in permutations:
-                    (fresh,) = generators(seed, indices=[int(epoch)])
+                    fresh = keyed_generator(seed, Stream.BATCH_ORDER, int(epoch))
                     permutations[int(epoch)] = torch.randperm(len(self), generator=fresh).numpy()
             for old in [epoch for epoch in permutations if epoch < epochs.min()]:
                 del permutations[old]
@@ -184,7 +196,7 @@ class Measurements(_Stored):
                 f"All {len(self)} samples of {self.path} are of one group, {str(names[0])!r}: it cannot be split by group; "
                 "--held-out 0 trains on all."
             )
-        shuffled = names[torch.randperm(len(names), generator=torch.Generator().manual_seed(seed)).numpy()]
+        shuffled = names[torch.randperm(len(names), generator=keyed_generator(seed, Stream.SPLIT)).numpy()]
         chosen = np.isin(groups, shuffled[: min(len(names) - 1, max(1, round(held_out * len(names))))])
         return self.subset(~chosen), self.subset(chosen)
 

@@ -11,9 +11,9 @@ from gsure.data.volume import Slices, Volume
 
 @dataclass(frozen=True)
 class Nifti(Slices):
-    """Axes as stored; a slice is turned by 90 degrees, so that the second of its axes points up, as viewers show it.
+    """Axes are as stored. A slice is rotated by 90 degrees, so that the second of its axes points up, as viewers show it.
 
-    A plain file is read slice by slice; of compressed ones, which cannot be read in part, the last few are kept in memory.
+    A plain file is read slice by slice. Compressed files cannot be read in parts, so the last few are cached in memory.
     Complex files need `complex`. The group is the file.
     """
 
@@ -26,7 +26,9 @@ class Nifti(Slices):
         image = _loaded(file)
         shape = tuple(int(n) for n in image.shape)
         if len(shape) < 3 or 0 in shape:
-            raise ValueError(f"{file} has shape {shape}, but slices are taken from volumes of at least 3 dimensions.")
+            raise ValueError(
+                f"{file} has shape {shape}, but a volume needs at least 3 dimensions: use the source array."
+            )
         dtype = image.get_data_dtype()
         if dtype.kind not in "uifc" or (dtype.kind == "c" and not self.complex):
             raise ValueError(f"{file} holds {dtype}, not real numbers: complex ones need the option complex.")
@@ -51,7 +53,7 @@ def _loaded(file: str) -> Any:
 
 
 def _voxels(file: str) -> Any:
-    """Something to index: the file itself, or all values of a compressed one."""
+    """The voxels, to index: a proxy that reads from the file, or all values of a compressed file."""
     proxy = _loaded(file).dataobj
     if not file.endswith(".gz"):
         return proxy

@@ -1,10 +1,10 @@
-"""`phantom`: procedural, brain-like complex slices, as many as wanted, for trying MRI without MRI data.
+"""`phantom`: any number of procedural, brain-like complex slices, to try MRI masks without MRI data.
 
 A head is a stack of layers around one distance function: scalp, skull, fluid, then cortex. Cortex is folded by a random
 wave field whose zero lines are the sulci: the distance to the nearest fluid (surface, sulcus or the fissure between the
-hemispheres) alone says what is fluid, gray or white matter. Ventricles, deep nuclei and lesions are painted on top.
-Drawn at twice the size and averaged, so edges are antialiased; sample k depends on (seed, k) only, and is the same head at
-every size. It imitates the look of a scan, not the physics or the statistics of anatomy.
+hemispheres) alone determines what is fluid, gray or white matter. Ventricles, deep nuclei and lesions are painted on top.
+Slices are drawn at twice the size and averaged, so edges are antialiased. Sample k depends on (seed, k) only, and is the same
+head at every size. It imitates the look of a scan, not the physics or the statistics of anatomy.
 """
 
 import functools
@@ -28,7 +28,7 @@ CONTRASTS = np.array(
 
 @dataclass(frozen=True)
 class Phantom(Source):
-    """Slices of `size` x `size`, smooth phase, magnitude about 0..1 before it is divided by `scale`.
+    """Slices of `size` x `size` with smooth phase. The magnitude is about 0..1 before the division by `scale`.
 
     >>> Phantom(size=32)[3].x.shape
     (2, 32, 32)
@@ -55,14 +55,16 @@ class Phantom(Source):
         return self.n
 
     def _read(self, index: int) -> Sample:
-        rng = np.random.Generator(np.random.PCG64([self.seed, index]))
+        from gsure.random import Stream, numpy_generator  # here, because it imports torch
+
+        rng = numpy_generator(self.seed, Stream.PHANTOM, index)
         fine = _magnitude(rng, 2 * self.size)
         magnitude = fine.reshape(self.size, 2, self.size, 2).mean((1, 3))
         image = magnitude * np.exp(1j * _phase(rng, self.size))
         return Sample(in_pairs(image / np.float32(self.scale)), str(index), self.scale)
 
     def _content(self) -> dict[str, Any]:
-        return {"version": 1}
+        return {"version": 2}
 
 
 @functools.lru_cache(maxsize=8)
@@ -73,7 +75,7 @@ def _grid(n: int) -> tuple[np.ndarray, np.ndarray]:
 
 
 def _waves(rng: np.random.Generator, n: int, shortest: float, longest: float, count: int = 24) -> np.ndarray:
-    """A smooth random field of unit variance with wavelengths in a range (the whole picture is 2 wide)."""
+    """A smooth random field of unit variance with wavelengths in a range (the image is 2 wide)."""
     wavelength, angle, phase = rng.random((3, count))
     wavelength = shortest + (longest - shortest) * wavelength
     x, y = _grid(n)
@@ -152,7 +154,7 @@ def _distance_to_fluid(
 def _with_centre(
     rng: np.random.Generator, image: np.ndarray, u: np.ndarray, v: np.ndarray, level: float, fluid: float, gray: float
 ) -> np.ndarray:
-    """Ventricles, with caudate, thalamus and putamen beside them where the slice is low enough."""
+    """Ventricles, with caudate, thalamus and putamen next to them if the slice is low enough."""
     side = np.abs(u)
 
     def ellipse(centre: tuple[float, float], axes: tuple[float, float], tilt: float = 0.0) -> np.ndarray:

@@ -1,9 +1,10 @@
-"""A source: clean or raw signals, one at a time, by index.
+"""A source: clean or raw signals, one at a time, by index. And what its readers share with those of measured data.
 
-Files are listed and headers read when a source is made; pixels only when a sample is asked for. A source holds names, sizes
-and options, never an open file, so that worker processes can take copies of it.
+Creating a source lists files and reads headers; pixels are read only when a sample is indexed. A source holds names, sizes
+and options, never an open file, so that it can be copied to worker processes.
 """
 
+import bisect
 import dataclasses
 import functools
 import hashlib
@@ -14,7 +15,7 @@ import tokenize
 import zipfile
 import zlib
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from types import ModuleType
 from typing import Any, ClassVar, NamedTuple, TypeVar
@@ -26,7 +27,7 @@ DAMAGED = (
     *(OSError, ValueError, EOFError, KeyError, IndexError, TypeError, AttributeError, RuntimeError),
     *(struct.error, tokenize.TokenError, zipfile.BadZipFile, zlib.error),
 )
-"""What readers of other formats raise at bytes that are not what they should be; RuntimeError also at encrypted archives."""
+"""What readers of other formats raise on damaged files; RuntimeError also on encrypted archives."""
 
 
 class Sample(NamedTuple):
@@ -34,13 +35,13 @@ class Sample(NamedTuple):
 
     x: np.ndarray
     group: str
-    """The volume, subject or file it came from: splits and metrics go by it."""
+    """The volume, subject or file that it comes from: splits and metrics respect groups."""
     scale: float
     """What the raw signal was divided by; 1 for images mapped to [-1, 1]."""
 
 
 class Source(ABC):
-    """To add one, write a frozen dataclass with `kind`, `is_complex`, `shape`, the methods below, and list it in `KINDS`."""
+    """To add a source, write a frozen dataclass with these attributes and the abstract methods, and list it in `KINDS`."""
 
     kind: ClassVar[str]
     is_complex: bool
@@ -51,19 +52,19 @@ class Source(ABC):
 
     @abstractmethod
     def _read(self, index: int) -> Sample:
-        """Sample `index`, already known to lie in 0..len - 1; reads no more than it needs."""
+        """Sample `index`, which lies in 0..len - 1. Reads no more than it needs."""
 
     @abstractmethod
     def _content(self) -> dict[str, Any]:
-        """What the fingerprint says about the files behind this source."""
+        """What identifies the files behind this source, for the fingerprint."""
 
     def __getitem__(self, index: int) -> Sample:
         if not -len(self) <= index < len(self):
-            raise IndexError(f"Sample {index} was asked for, but {self.kind} has {len(self)}: count from 0.")
+            raise IndexError(f"There is no sample {index}: {self.kind} has {len(self)}, counted from 0.")
         return self._read(index % len(self))
 
     def reads(self) -> list[Path]:
-        """The files and folders behind it, which nothing may be written over."""
+        """The files and folders behind this source, which must not be overwritten."""
         named = (getattr(self, name, None) for name in ("path", "file"))
         return [Path(name).expanduser() for name in named if name is not None]
 
@@ -80,9 +81,17 @@ class Source(ABC):
         }
 
     def _set(self, **values: Any) -> None:
-        """Fields that construction works out; the dataclasses are frozen for everyone else."""
+        """Set fields that are computed on construction; the dataclasses are frozen otherwise."""
         for name, value in values.items():
             object.__setattr__(self, name, value)
+
+
+class Spectrum(NamedTuple):
+    """One measured sample: ȳ, float32 (channels, height, width), and its mask at a shape that broadcasts against it."""
+
+    ybar: np.ndarray
+    mask: np.ndarray
+    group: str
 
 
 def _jsonable(value: Any) -> Any:
@@ -108,16 +117,22 @@ def files_in(path: str | Path, *endings: str) -> tuple[str, ...]:
 
 
 def name_in(path: str | Path, file: str, *endings: str) -> str:
-    """The name of a volume: of its file, with the folders that tell it from others of this name, and without its ending."""
-    folder, name = Path(path).expanduser(), Path(file)
-    told = name.relative_to(folder).as_posix() if folder.is_dir() else name.name
+    """The name of a volume: its file without the ending, with the subfolders that distinguish it from others of this name."""
+    folder, full = Path(path).expanduser(), Path(file)
+    name = full.relative_to(folder).as_posix() if folder.is_dir() else full.name
     for ending in endings:
-        told = told.removesuffix(ending)
-    return told
+        name = name.removesuffix(ending)
+    return name
+
+
+def locate(ends: Sequence[int], index: int) -> tuple[int, int]:
+    """Which file holds a sample, and where in it, given how many samples there are up to and including each file."""
+    number = bisect.bisect_right(ends, index)
+    return number, index - (ends[number - 1] if number else 0)
 
 
 def summary(entries: Iterable[tuple[str, int]]) -> dict[str, Any]:
-    """Names and sizes of any number of files in a few words: how many, how large, the first, and a hash of the list."""
+    """A short description of any number of files: how many, total size, the first name, and a hash of names and sizes."""
     entries = list(entries)
     digest = hashlib.sha256("".join(f"{name}\t{size}\n" for name, size in entries).encode()).hexdigest()
     return {"files": len(entries), "bytes": sum(size for _, size in entries), "first": entries[0][0], "sha256": digest}
@@ -128,17 +143,17 @@ def sizes(files: Iterable[str]) -> list[tuple[str, int]]:
 
 
 def optional(module: str) -> ModuleType:
-    """A reader of the extra `formats`, imported when first needed."""
+    """A package of the extra `formats`, imported when first needed."""
     try:
         return importlib.import_module(module)
     except ImportError as error:
         raise ValueError(
-            f'This format is read with the package {module}, which is not installed: pip install "gsure-diffusion[formats]".'
+            f'Reading this format needs the package {module}, which is not installed: pip install "gsure-diffusion[formats]".'
         ) from error
 
 
 def kept(opener: Callable[[str], T], file: str) -> T:
-    """What `opener` makes of the file, kept for the next samples; made anew in each process and when the file changes."""
+    """`opener(file)`, cached for the next samples. It is called again in each process and when the file changes."""
     status = os.stat(file)
     return _kept(opener, file, os.getpid(), status.st_mtime_ns, status.st_size)
 
@@ -150,7 +165,7 @@ def _kept(opener: Callable[[str], T], file: str, process: int, modified: int, si
 
 def refuse_nonfinite(values: np.ndarray, what: str) -> None:
     if bad := values.size - int(np.isfinite(values).sum()):
-        raise ValueError(f"{what} has {bad} values that are NaN or infinite: repair or remove it first.")
+        raise ValueError(f"{what} has {bad} values that are NaN or infinite: fix or remove it.")
 
 
 def in_pairs(z: np.ndarray) -> np.ndarray:
@@ -178,6 +193,11 @@ def resized(plane: np.ndarray, size: int) -> np.ndarray:
 
     square = Image.fromarray(np.ascontiguousarray(plane, np.float32))
     return np.asarray(square.resize((size, size), Image.Resampling.BILINEAR))
+
+
+def check_slices(slices: tuple[int, int] | None) -> None:
+    if slices is not None and not 0 <= slices[0] <= slices[1]:
+        raise ValueError(f"slices must be the first and the last, counted from 0, but are {slices}.")
 
 
 def check_size(size: int | None) -> None:

@@ -1,4 +1,4 @@
-"""Where clean or raw signals come from: one kind a file, each giving samples by index and reading no more than it needs."""
+"""All sources of clean or raw signals, by kind. Each gives samples by index and reads no more than it needs."""
 
 import dataclasses
 import zipfile
@@ -45,7 +45,7 @@ __all__ = [
 
 
 def open_source(kind_or_path: str, **options: Any) -> Source:
-    """A source by kind (`phantom`), by kind and path (`nifti:brains/`), or by a path whose ending or content tells the kind.
+    """A source by kind (`phantom`), by kind and path (`nifti:brains/`), or by a path, whose kind is then guessed.
 
     >>> open_source("phantom", size=32, n=5).shape
     (2, 32, 32)
@@ -64,20 +64,22 @@ def open_source(kind_or_path: str, **options: Any) -> Source:
 
 
 def guess_kind(path: Path) -> str:
-    """The kind that the ending or content of a file or folder tells; a sentence with all kinds if it tells none."""
+    """The kind of a file or folder, from its ending or content. Raises `ValueError` if neither determines it."""
     if path.is_dir():
         if path.name == "img_align_celeba" or (path / "img_align_celeba").is_dir():
             return "celeba"
-        told = (_told_by_file(path / name) for name, _ in entries(path))
-        kind = next((kind for kind in told if kind), None)
+        guesses = (_guess_by_file(path / name) for name, _ in entries(path))
+        kind = next((kind for kind in guesses if kind), None)
     else:
-        kind = _told_by_file(path)
+        kind = _guess_by_file(path)
     if kind is None:
-        raise ValueError(f"What kind of data {path} is cannot be told: give KIND:PATH, with one of {', '.join(KINDS)}.")
+        raise ValueError(
+            f"The kind of data in {path} cannot be guessed: give KIND:PATH, with one of {', '.join(KINDS)}."
+        )
     return kind
 
 
-def _told_by_file(path: Path) -> str | None:
+def _guess_by_file(path: Path) -> str | None:
     name = path.name.lower()
     for endings, kind in (
         ((".npy", ".npz"), "array"),
@@ -89,7 +91,7 @@ def _told_by_file(path: Path) -> str | None:
         if name.endswith(endings):
             return kind
     if name.endswith((".h5", ".hdf5", ".mrd")):
-        return _told_by_hdf5(path)
+        return _guess_by_hdf5(path)
     if is_picture(name):
         return "images"
     if zipfile.is_zipfile(path):
@@ -98,12 +100,14 @@ def _told_by_file(path: Path) -> str | None:
         return "dicom" if stream.read(132)[128:] == b"DICM" else None
 
 
-def _told_by_hdf5(path: Path) -> str:
+def _guess_by_hdf5(path: Path) -> str:
     import h5py
 
     with open_hdf5(path) as file:
         if file.attrs.get("format") == "gsure" and file.attrs.get("holds") == "measurements":
-            raise ValueError(f"{path} holds measurements already, where clean signals are wanted.")
+            raise ValueError(
+                f"{path} holds measurements already, not clean signals: train on it, or choose another file."
+            )
         if "kspace" in file:
             return "fastmri"
         groups = [group for group in file.values() if isinstance(group, h5py.Group)]

@@ -1,6 +1,5 @@
-"""What slices of medical volumes have in common, whatever the format: which ones, how large, and how they are scaled."""
+"""Slices of medical volumes, for any format: selection, size and scaling."""
 
-import bisect
 import functools
 import itertools
 import math
@@ -12,26 +11,37 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from gsure.data.source import Sample, Source, check_size, in_pairs, refuse_nonfinite, resized, sizes, summary
+from gsure.data.source import (
+    Sample,
+    Source,
+    check_size,
+    check_slices,
+    in_pairs,
+    locate,
+    refuse_nonfinite,
+    resized,
+    sizes,
+    summary,
+)
 
 
 class Volume(NamedTuple):
-    """One volume, known by its header."""
+    """The header of one volume."""
 
     group: str
     files: tuple[str, ...]
     shape: tuple[int, ...]
-    """Three dimensions, and further ones (time, echoes), whose volumes count as more slices."""
+    """Three dimensions, and further ones (time, echoes), which count as more slices."""
 
 
 @dataclass(frozen=True)
 class Slices(Source):
-    """Slices along `axis`, from the first to the last of `slices`, both included (all, if not given).
+    """Slices along `axis`, from the first to the last of `slices`, inclusive (by default all).
 
-    Real slices: 0..the largest value of the volume becomes -1..1, so background is -1; where values may be negative (CT),
-    `window` gives the two values that become -1 and 1, beyond which is cut. With `complex`, for MRI: the magnitude divided by
-    the volume's largest, zero imaginary part. `size` pads a slice with background to a square and resizes it (antialiased
-    bilinear), taking voxels to be square.
+    Real slices: 0..largest value of the volume becomes -1..1, so background is -1. If values may be negative (CT), `window`
+    is the pair of values that become -1 and 1; values outside it are clipped. With `complex`, for MRI: the magnitude divided
+    by the largest of the volume, and a zero imaginary part. `size` pads a slice with background to a square and resizes it
+    (antialiased bilinear), assuming square voxels.
     """
 
     path: str | Path
@@ -52,14 +62,13 @@ class Slices(Source):
 
     @abstractmethod
     def _plane(self, volume: Volume, at: int, further: tuple[int, ...]) -> np.ndarray:
-        """Slice `at` along the axis, as stored (no scaling of ours), turned as viewers show it."""
+        """Slice `at` along the axis, with values as stored, rotated as viewers show it."""
 
     def __post_init__(self) -> None:
         check_size(self.size)
         if self.axis not in (0, 1, 2):
             raise ValueError(f"axis must be 0, 1 or 2, but is {self.axis}.")
-        if self.slices is not None and not 0 <= self.slices[0] <= self.slices[1]:
-            raise ValueError(f"slices must be a first and a last, counted from 0, but are {self.slices}.")
+        check_slices(self.slices)
         if self.window is not None and (self.complex or not self.window[0] < self.window[1]):
             raise ValueError(f"window must be a low and a high value, for real slices only, but is {self.window}.")
         volumes = self._headers()
@@ -81,7 +90,7 @@ class Slices(Source):
         )
 
     def _plane_shape(self, volume: Volume) -> tuple[int, int]:
-        """After the turn: what was second is now up."""
+        """After the rotation: the second axis points up."""
         across, up = (length for axis, length in enumerate(volume.shape[:3]) if axis != self.axis)
         return up, across
 
@@ -89,16 +98,18 @@ class Slices(Source):
         length = volume.shape[self.axis]
         first, last = self.slices or (0, length - 1)
         if first >= length:
-            raise ValueError(f"{volume.group} has {length} slices along axis {self.axis}, so none from {first} on.")
+            raise ValueError(
+                f"{volume.group} has {length} slices along axis {self.axis}, so none from {first} on: start slices earlier."
+            )
         return min(length, last + 1) - first
 
     def __len__(self) -> int:
         return self.ends[-1]
 
     def _read(self, index: int) -> Sample:
-        number = bisect.bisect_right(self.ends, index)
+        number, within = locate(self.ends, index)
         volume = self.volumes[number]
-        count, at = divmod(index - (self.ends[number - 1] if number else 0), self._per_volume(volume))
+        count, at = divmod(within, self._per_volume(volume))
         at += self.slices[0] if self.slices else 0
         further = tuple(int(i) for i in np.unravel_index(count, volume.shape[3:])) if volume.shape[3:] else ()
         low, high = self.window or (0.0, self._largest(volume))
@@ -111,7 +122,7 @@ class Slices(Source):
         return Sample(x, volume.group, float(high - low))
 
     def _largest(self, volume: Volume) -> float:
-        """The largest magnitude of the volume; it must be read once for that, in each process."""
+        """The largest magnitude of the volume. Each process reads the complete volume once for it."""
         largest, smallest = _extremes(self, volume, tuple(os.stat(file).st_mtime_ns for file in volume.files))
         if smallest < 0:
             raise ValueError(

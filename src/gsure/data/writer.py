@@ -89,7 +89,7 @@ class Writer:
         scales: Sequence[float],
         sigma_0: Float[Tensor, " b"] | None = None,
     ) -> None:
-        """The next samples. `sigma_0` of each tells Σ† from std."""
+        """The next samples. `sigma_0` of each separates Σ† from std."""
         done = 0
         try:
             while done < len(groups):
@@ -142,7 +142,7 @@ class Writer:
             sigma = sigma_0.reshape(-1, *[1] * len(self.mask_shape)).to(mask)
             if (
                 self.binary and ((values.std[:1] - sigma[:1]).abs() * mask[:1] > 1e-6 * sigma[:1]).any()
-            ):  # one tells the family
+            ):  # checked on the first sample
                 raise ValueError(
                     f"{self.path} was to hold singular values of 0 and 1 only, but std differs from sigma_0."
                 )

@@ -11,13 +11,13 @@ from typing import Any
 from gsure.data.measurements import Measurements, Signals, open_clean, open_measurements
 from gsure.denoiser import Denoiser
 from gsure.evaluation.record import is_own, record_path, shares_source, write_record
-from gsure.evaluation.reference import Reference
+from gsure.files import record_request
 from gsure.progress import bar
-from gsure.request import record_request
 from gsure.training.examples import Examples
-from gsure.training.processes import accelerated
-from gsure.training.run import CheckpointName, Config, load_with_config
+from gsure.training.model import CheckpointName, load_with_config
+from gsure.training.run import Config
 from gsure.training.settings import Settings
+from gsure.training.state import accelerated
 from gsure.training.validation import validate
 
 IMPUTED = (
@@ -51,7 +51,7 @@ def evaluate_denoising(
     path = record_path((Path(run) if Path(run).is_dir() else Path(run).parent) / "denoising.json", out)
     data = _open_data(config, denoiser, measurements, t_bins)
     chosen = _held_out(data, config, warnings)
-    if config.completed(step):
+    if config.learned_from_imputed(step):
         warnings.append(IMPUTED)
     known = _open_clean(data, config, clean)
     n = min(n, len(chosen))
@@ -101,7 +101,7 @@ def _describe(data: Measurements, chosen: Measurements, known: Signals | None, n
         "holds": "measurements" if chosen is data else "held-out measurements",
         "n": n,
         "of": len(chosen),
-        "fingerprint": Reference.measured(data).fingerprint,
+        "fingerprint": data.fingerprint(),
     }
 
 

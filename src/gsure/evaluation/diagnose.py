@@ -12,20 +12,22 @@ import torch
 from gsure.data.chunks import device
 from gsure.data.measurements import Measurements, Signals, evenly_spread, open_clean, open_measurements
 from gsure.denoiser import Denoiser
-from gsure.evaluation.checks import agreement, full_sampling, independence
+from gsure.evaluation.checks import agreement, full_sampling, independence, noise_level
 from gsure.evaluation.checks.check import Check, not_checked, times_to_check
 from gsure.evaluation.checks.correlation import MIN_SAMPLES
 from gsure.evaluation.checks.coverage import check_coverage, survey
-from gsure.evaluation.checks.figure import draw
 from gsure.evaluation.checks.held_out import Batch, HeldOut
 from gsure.evaluation.checks.noise_level import check_noise
-from gsure.files import replacing
+from gsure.files import record_request, replacing
+from gsure.plotting.checks import draw_check
 from gsure.progress import Bar, bar
 from gsure.random import Stream, keyed_generator
-from gsure.request import record_request
-from gsure.training.run import CheckpointName, Config, Run, load_with_config
+from gsure.training.model import CheckpointName, load_with_config
+from gsure.training.run import Config, Run
 
 FOLDER, RESULT = "diagnosis", "diagnosis.json"
+LIMITS = {"psnr": agreement.MIN_PSNR, "cost": agreement.MAX_COST, "ratio": noise_level.MAX_RATIO}
+"""Thresholds of the verdicts that figures show."""
 MAX_MASKS = 4096
 """The largest number of masks that the check of coverage counts, from all over the file."""
 MAX_NOISE_SAMPLES, MAX_NOISE_ENTRIES = 512, 10_000
@@ -80,10 +82,16 @@ def diagnose(
 
 def _write(folder: Path, checks: list[Check], result: dict[str, Any]) -> dict[str, Any]:
     folder.mkdir(exist_ok=True)
-    result = result | {"checks": [replace(check, figure=draw(folder, check)).as_dict() for check in checks]}
+    drawn = [replace(check, figure=_draw(folder, check)).as_dict() for check in checks]
+    result = result | {"checks": drawn}
     with replacing(folder / RESULT) as temporary:
         temporary.write_text(json.dumps(result, indent=1, ensure_ascii=False))
     return result
+
+
+def _draw(folder: Path, check: Check) -> str | None:
+    path = folder / f"{check.name}.png"
+    return draw_check(path, check.name, check.title, check.verdict, check.numbers, LIMITS)
 
 
 def _open(
@@ -100,14 +108,14 @@ def _open(
         )
     data = open_measurements(config.data, denoiser.basis)
     signals = None if clean is None else open_clean(clean, data)
-    return denoiser.to(device()), config, data, signals, config.completed(step)
+    return denoiser.to(device()), config, data, signals, config.learned_from_imputed(step)
 
 
 def _open_reference(
     run: str | Path, denoiser: Denoiser, config: Config, signals: Signals | None
 ) -> tuple[Denoiser, str]:
     """The denoiser of the clean-trained reference, and a note on the comparison."""
-    other, theirs, *_ = load_with_config(run)
+    other, theirs, *_ = load_with_config(run, "best")
     if signals is None:
         hint = f" The reference was trained on {theirs.clean}." if theirs.clean else ""
         raise ValueError(f"The comparison with --reference-run needs clean signals: give them by --clean.{hint}")

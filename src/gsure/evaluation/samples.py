@@ -14,10 +14,10 @@ from torch import Tensor
 from gsure.data.measurements import Signals, open_measurements
 from gsure.evaluation import record as records
 from gsure.evaluation.reference import Reference, features_of, features_of_reference, pixels_of
+from gsure.files import record_request
 from gsure.metrics.features import Features, open_features
 from gsure.metrics.samples import SignalSet, compare
 from gsure.random import Stream, generators, keyed_generator
-from gsure.request import record_request
 from gsure.training.run import Config
 
 MIN_SAMPLES_PER_FEATURE = 10

@@ -21,6 +21,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from gsure.plotting.checks import ErrorClouds, draw_analytic
 from gsure.random import Stream, keyed_generator
 from gsure.schedule import Schedule
 
@@ -100,12 +101,10 @@ def analytic_example(folder: str | Path, n: int = 10_000, seed: int = 0) -> dict
 
     `statement` is the paper's: equal at low SNR for both; at high SNR different for the Gaussian, equal for the deltas.
     """
-    from gsure.evaluation.checks.figure import draw_analytic
-
     schedule = Schedule.linear()
     cases: list[tuple[Distribution, Kind]] = [("gaussian", "ideal"), ("deltas", "ideal"), ("deltas", "learned")]
     rows: list[dict[str, Any]] = []
-    clouds: dict[tuple[str, str, int], tuple[Tensor, Tensor]] = {}
+    clouds: dict[tuple[Distribution, Kind], dict[int, tuple[Tensor, Tensor]]] = {case: {} for case in cases}
     for number, (signals, kind) in enumerate(cases):
         for t in sorted({*TIMES, *CURVE}):
             generator = keyed_generator(seed, Stream.ANALYTIC, number, t)
@@ -114,7 +113,7 @@ def analytic_example(folder: str | Path, n: int = 10_000, seed: int = 0) -> dict
             row = {"law": signals, "denoiser": kind, "t": t, "snr": float(schedule.sigma[t] ** -2)}
             rows.append(row | {"distance": value, "level": level, "apart": value > max(level, MAX_DISTANCE)})
             if t in TIMES:
-                clouds[signals, kind, t] = errors
+                clouds[signals, kind][t] = errors
     apart = {(row["law"], row["denoiser"], row["t"]): row["apart"] for row in rows}
     low, _, high = TIMES
     statement = {
@@ -126,7 +125,7 @@ def analytic_example(folder: str | Path, n: int = 10_000, seed: int = 0) -> dict
     beyond = {"apart at high SNR, two deltas, as learned": apart["deltas", "learned", high]}
     folder = Path(folder)
     folder.mkdir(parents=True, exist_ok=True)
-    draw_analytic(folder / "analytic.png", clouds, rows)
+    _draw(folder / "analytic.png", clouds, rows)
     return {
         "n": n,
         "seed": seed,
@@ -135,3 +134,18 @@ def analytic_example(folder: str | Path, n: int = 10_000, seed: int = 0) -> dict
         "beyond the paper": beyond,
         "rows": rows,
     }
+
+
+def _draw(
+    path: Path, clouds: dict[tuple[Distribution, Kind], dict[int, tuple[Tensor, Tensor]]], rows: list[dict[str, Any]]
+) -> None:
+    names: dict[tuple[Distribution, Kind], str] = {
+        ("gaussian", "ideal"): "Gaussian",
+        ("deltas", "ideal"): "two deltas,\nideal denoiser",
+        ("deltas", "learned"): "two deltas,\nminimiser of the loss",
+    }
+    drawn = [
+        ErrorClouds(name, clouds[case], [row for row in rows if (row["law"], row["denoiser"]) == case])
+        for case, name in names.items()
+    ]
+    draw_analytic(path, drawn)

@@ -8,9 +8,9 @@ from gsure.corruption import FAMILIES
 from gsure.data.corrupt import corrupt
 from gsure.data.sources import Source
 from gsure.training import checkpoints
-from gsure.training.loop import train
 from gsure.training.run import Run
 from gsure.training.settings import Settings, option
+from gsure.training.train import train
 
 
 def refuse_file(folder: Path, option: str) -> None:

@@ -15,9 +15,10 @@ from gsure.data.sources import open_source
 from gsure.evaluation import evaluate_restorations, evaluate_samples
 from gsure.evaluation.diagnose import diagnose
 from gsure.experiments.chain import measure_once, train_once
+from gsure.files import record_request
 from gsure.inference.restore import restore
 from gsure.inference.sample import sample
-from gsure.report.command import report
+from gsure.report import report
 from gsure.training.settings import Settings, read_preset
 
 Kind = Literal["digits", "mri"]
@@ -90,6 +91,7 @@ def demo(
 
     `n` is the number of samples of each model. `steps` changes the training steps, for a quick look or a better model.
     """
+    request = record_request("demo", locals())
     if kind not in get_args(Kind):
         raise ValueError(f"There is no demo {kind!r}: choose {' or '.join(get_args(Kind))}.")
     if n < MIN_SAMPLES:
@@ -99,7 +101,7 @@ def demo(
     chosen, folder = DEMOS[kind], Path(out)
     if steps is not None:
         chosen = replace(chosen, changes={**chosen.changes, "steps": steps})
-    open_folder(folder, {"command": "demo", "kind": kind})  # refuses one that holds anything else
+    open_folder(folder, request, {"kind": kind})  # refuses one that holds anything else
     runs, (data, clean, test, truth) = folder / "runs", (folder / "data" / f"{name}.h5" for name in FILES)
     for options, file, signals in ((chosen.train_on, data, clean), (chosen.test_on, test, truth)):
         source = open_source(chosen.source, **options)

@@ -5,7 +5,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from matplotlib.figure import Figure
 from torch import Tensor
 
 from gsure.basis import Basis
@@ -18,9 +17,10 @@ from gsure.experiments.results import Results
 from gsure.experiments.work import Work, digest, training
 from gsure.formatting import with_error
 from gsure.metrics.restorations import mean_and_error
+from gsure.plotting.curves import Series, draw_over_t
 from gsure.progress import bar
 from gsure.random import Stream
-from gsure.training.run import load
+from gsure.training.model import load
 
 SHARES = (0.01, 0.02, 0.05, 0.1, 0.15, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1.0)
 """The timesteps of the table, as shares of T."""
@@ -106,31 +106,20 @@ def _table(found: dict[Case, list[dict[str, Any]]]) -> list[str]:
 
 
 def _draw(plan: Plan, found: dict[Case, list[dict[str, Any]]], path: Path) -> None:
-    figure = Figure(figsize=(5.2, 3.4), layout="constrained")
-    axes = figure.subplots()
-    for case, rows in found.items():
-        t = [row["t"] for row in rows]
-        if plan.makes == "denoising":
-            for model, colour, words in (("oracle", "tab:green", "oracle"), ("gsure", "tab:blue", "from measurements")):
-                values, errors = [row[f"{model} error"] for row in rows], [2 * row[f"{model} se"] for row in rows]
-                label = words if case == next(iter(found)) else None
-                axes.errorbar(t, values, yerr=errors, fmt=".-", color=colour, label=label, capsize=2)
-        else:
-            values, errors = [row["PSNR between"] for row in rows], [2 * row["PSNR se"] for row in rows]
-            axes.errorbar(t, values, yerr=errors, fmt=".-", color="tab:blue", capsize=2)
-    if plan.makes == "denoising":
-        axes.set(xlabel="t", ylabel="mean squared error (± 2 se)", yscale="log")
-        axes.legend(frameon=False)
-    else:
-        axes.axhline(agreement.CLOSE, color="tab:gray", linestyle="--", linewidth=0.9)
-        axes.annotate(
-            f"{agreement.CLOSE:g} dB, the paper's",
-            (1, agreement.CLOSE),
-            xycoords=("axes fraction", "data"),
-            ha="right",
-            va="bottom",
-            color="tab:gray",
-        )
-        axes.set(xlabel="t", ylabel="PSNR between outputs, dB (± 2 se)")
-    axes.spines[["top", "right"]].set_visible(False)
-    figure.savefig(path, dpi=130)
+    if plan.makes != "denoising":
+        series = [_series(rows, "PSNR between", "PSNR se", "tab:blue") for rows in found.values()]
+        limit = (agreement.MIN_PSNR, f"{agreement.MIN_PSNR:g} dB, as in the paper")
+        draw_over_t(path, series, "PSNR between outputs, dB (± 2 se)", limit=limit)
+        return
+    models = {"oracle": ("tab:green", "clean-trained reference"), "gsure": ("tab:blue", "from measurements")}
+    series = [
+        _series(rows, f"{model} error", f"{model} se", colour, label if k == 0 else "")  # one label for all seeds
+        for k, rows in enumerate(found.values())
+        for model, (colour, label) in models.items()
+    ]
+    draw_over_t(path, series, "mean squared error (± 2 se)", log=True)
+
+
+def _series(rows: list[dict[str, Any]], value: str, se: str, colour: str, label: str = "") -> Series:
+    t, values, errors = [row["t"] for row in rows], [row[value] for row in rows], [2 * row[se] for row in rows]
+    return Series(t, values, errors, colour, mark="o-", label=label)

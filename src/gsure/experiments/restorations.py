@@ -157,6 +157,7 @@ def _notes(plan: Plan, found: dict[Case, dict[str, Any]]) -> list[str]:
 
 def _draw(plan: Plan, found: dict[Case, dict[str, Any]], work: Work, path: Path, image: int = 1) -> bool:
     """One image under each mask: zero-filled, both models with their standard deviations on one scale, the truth."""
+    labels = {"gsure": "from measurements", "oracle": "reference"}
     rows = []
     for mask in dict.fromkeys(case.mask for case in found):
         folders = {
@@ -167,13 +168,9 @@ def _draw(plan: Plan, found: dict[Case, dict[str, Any]], work: Work, path: Path,
         if len(folders) == len(MODELS) and all(folder.exists() for folder in folders.values()):
             test = work.measured(plan.chosen["test"], dict(mask), _noise(plan))
             pictures = {_baseline(plan): Signals(folders["gsure"] / "baseline")[[image]][0]}
-            for model, words in (("gsure", "from measurements"), ("oracle", "oracle")):
-                pictures[words] = Signals(folders[model] / "mean")[[image]][0]
+            pictures |= {label: Signals(folders[model] / "mean")[[image]][0] for model, label in labels.items()}
             pictures["clean"] = Signals(test.clean)[[image]][0]
-            stds = {
-                f"std, {words}": Signals(folders[model] / "std")[[image]][0]
-                for model, words in (("gsure", "from measurements"), ("oracle", "oracle"))
-            }
+            stds = {f"std, {label}": Signals(folders[model] / "std")[[image]][0] for model, label in labels.items()}
             name = next(case.mask_name for case in found if case.mask == mask)
             rows.append((name, pictures, stds))
     if rows:

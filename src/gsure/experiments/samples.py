@@ -7,8 +7,6 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from matplotlib.figure import Figure
-from matplotlib.ticker import LogLocator
 
 from gsure.data.measurements import Signals
 from gsure.data.sources import Source
@@ -19,12 +17,15 @@ from gsure.formatting import with_error
 from gsure.metrics import frechet
 from gsure.metrics.features import open_features
 from gsure.plotting import as_picture, draw_rows
+from gsure.plotting.curves import Series, draw_distances
 from gsure.progress import bar
 from gsure.training.run import Run
 
 COLOURS = {"oracle": "tab:green", "naive": "tab:red", "gsure": "tab:blue", "gsure+mask": "tab:purple"}
 COLOURS |= {"gsure+imputed": "tab:pink"}
 COLOURS |= {"paper": "tab:orange", "gsure-y": "tab:cyan"}
+LABELS = {"oracle": "reference"}
+"""Names in figures, where they differ from the names in the results."""
 
 
 @dataclass(frozen=True)
@@ -112,7 +113,7 @@ def write(plan: Plan, results: Results, work: Work, folder: Path) -> Path:
     text = [f"# {plan.title}, scale `{plan.scale}`", "", *_table(plan, found), "", *_notes(plan, found)]
     if found:
         _draw_curves(plan, found, folder / f"{plan.label}.png")
-        text += ["", f"![Fréchet distance against sampling steps]({plan.label}.png)"]
+        text += ["", f"![Fréchet distance over sampling steps]({plan.label}.png)"]
     if _draw_samples(plan, found, work, folder / f"{plan.label}-samples.png"):
         text += ["", f"![samples of the models]({plan.label}-samples.png)"]
     page.write_text("\n".join(text) + "\n")
@@ -202,38 +203,19 @@ def _notes(plan: Plan, found: Found) -> list[str]:
 
 
 def _draw_curves(plan: Plan, found: Found, path: Path) -> None:
-    degradations = sorted({case.p for case in found})
-    figure = Figure(figsize=(3.4 * len(degradations), 3.2), layout="constrained")
-    panels = figure.subplots(1, len(degradations), sharey=True, squeeze=False)[0]
-    for axes, p in zip(panels, degradations, strict=True):
+    """Distance over sampling steps, one panel per p; the reference, which has no p, is in every panel."""
+    panels = []
+    for p in sorted({case.p for case in found}):
+        series = []
         for block, own in _groups(found):
-            if own != p and block != "oracle":
-                continue
-            drawn = [(c, v) for c in plan.chosen["calls"] if (v := _values(found, block, own, c))]
-            axes.errorbar(
-                [c for c, _ in drawn],
-                [statistics.mean(v) for _, v in drawn],
-                yerr=[statistics.stdev(v) if len(v) > 1 else 0 for _, v in drawn],
-                fmt=".-",
-                color=COLOURS[block],
-                label=block,
-                capsize=2,
-            )
-        axes.axhline(next(iter(found.values()))[0]["floor"], color="black", linestyle=":", linewidth=0.8)
-        axes.set(
-            title=f"p = {p:g}, noise {plan.common['noise'][p]:g}", xlabel="network calls", xscale="log", yscale="log"
-        )
-        axes.set_xticks(plan.chosen["calls"], [str(c) for c in plan.chosen["calls"]])
-        axes.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
-        axes.yaxis.set_major_formatter("{x:g}")
-        axes.minorticks_off()
-        axes.spines[["top", "right"]].set_visible(False)
-    panels[0].set_ylabel("Fréchet distance (dotted: floor)")
-    drawn_once = {
-        label: handle for axes in panels for handle, label in zip(*axes.get_legend_handles_labels(), strict=True)
-    }
-    figure.legend(drawn_once.values(), drawn_once.keys(), loc="outside right center", frameon=False, fontsize=8)
-    figure.savefig(path, dpi=130)
+            if own == p or block == "oracle":
+                drawn = [(c, v) for c in plan.chosen["calls"] if (v := _values(found, block, own, c))]
+                steps, means = [c for c, _ in drawn], [statistics.mean(v) for _, v in drawn]
+                errors = [statistics.stdev(v) if len(v) > 1 else 0.0 for _, v in drawn]
+                series.append(Series(steps, means, errors, COLOURS[block], mark="o-", label=LABELS.get(block, block)))
+        panels.append((f"p = {p:g}, noise {plan.common['noise'][p]:g}", series))
+    floor = next(iter(found.values()))[0]["floor"]
+    draw_distances(path, panels, "sampling steps", "Fréchet distance (dotted: floor)", floor)
 
 
 def _draw_samples(plan: Plan, found: Found, work: Work, path: Path) -> bool:
@@ -244,8 +226,8 @@ def _draw_samples(plan: Plan, found: Found, work: Work, path: Path) -> bool:
         case = next(case for case in found if (case.block, case.p) == (block, p))
         folder = work.folder_of_samples(found[case][0]["run"], sampler="ddim", steps=calls, seed=case.seed)
         if folder.exists():
-            label = block.replace("+", "\n+") + ("" if block == "oracle" else f"\np = {p:g}")
+            label = LABELS.get(block, block).replace("+", "\n+") + ("" if block == "oracle" else f"\np = {p:g}")
             rows.append((label, [as_picture(x, False) for x in Signals(folder)[:12]]))
     if rows:
-        draw_rows(path, rows, f"{plan.title}: the first samples of each model, {calls} network calls", width=0.7)
+        draw_rows(path, rows, f"{plan.title}: the first samples of each model, {calls} sampling steps", width=0.7)
     return bool(rows)

@@ -10,21 +10,20 @@ import torch
 from torch import Tensor
 
 from gsure.data.chunks import Chunks, device, open_folder, write_chunk
-from gsure.data.fingerprint import fingerprint
 from gsure.data.measurements import Measurements, Signals, open_clean, open_measurements
 from gsure.denoiser import BaseDenoiser
-from gsure.files import replacing
+from gsure.files import record_request, replacing
 from gsure.inference.volumes import Format, check_volumes, write_volumes
 from gsure.measurement import Measurement
 from gsure.metrics import psnr
 from gsure.plotting import draw_panel
 from gsure.posterior import Posterior
 from gsure.progress import bar
-from gsure.random import generators
+from gsure.random import Stream, generators
 from gsure.restoration import ddrm
 from gsure.sampling import Spacing, ddim, times
-from gsure.training.build import DataInfo
-from gsure.training.run import CheckpointName, load_with_config
+from gsure.training.model import CheckpointName, load_with_config
+from gsure.training.run import DataInfo
 
 Method = Literal["ddrm", "moments"]
 KINDS = ("mean", "std", "draw", "baseline")
@@ -56,6 +55,7 @@ def restore(
     moments: more accurate, and several times as costly; `eta` of moments is DDIM's. With `clean`, PSNRs are returned too;
     `volumes` also writes NIfTI or .cfl files, a group each.
     """
+    request = record_request("restore", locals())
     if draws < 1 or batch < 1 or (limit is not None and limit < 1):
         raise ValueError(f"draws, batch and limit must be at least 1, but are {draws}, {batch} and {limit}.")
     if method not in get_args(Method):
@@ -68,29 +68,35 @@ def restore(
     signals = None if clean is None else open_clean(clean, data)
     if volumes is not None:
         check_volumes(config.data_info.shape, config.data_info.is_complex)
-    made_of = {"run": str(Path(run).resolve()), "step": step, "weights": weights}
-    made_of |= {"data": str(Path(measurements).resolve()), "fingerprint": _fingerprint(data)}
-    plan = {"command": "restore", **made_of, **posterior.options(), "batch": batch}
-    folder = Path(out)
-    open_folder(folder, plan)
+    made_of = {
+        "step": step,
+        "weights": weights,
+        "fingerprint": data.fingerprint(),
+        **posterior.options(),
+        "batch": batch,
+    }
+    folder, inputs = Path(out), {"run": str(Path(run).resolve()), "data": str(Path(measurements).resolve())}
+    open_folder(folder, request, made_of, inputs)
     groups, scales = data.groups(), np.broadcast_to(data.scales(), len(data))
     chunks = Chunks(folder, n, max(1, batch // draws))
     with bar("restoring", n, progress) as advance:
         for number in chunks.mine():
             indices = chunks.indices(number)
             if not chunks.is_done(number, KINDS):
-                measurement = _turned(data[list(indices)], data, denoiser)
+                measurement = _in_basis(data[list(indices)], data, denoiser)
                 if warning := _warning_of_empty(measurement, indices):
                     advance.say(warning)
                 about = [groups[i] for i in indices], [float(scales[i]) for i in indices]
                 for kind, values in posterior.summary(measurement, indices).items():
-                    write_chunk(folder / kind / Chunks.name(number), values, *about, plan, config.data_info.is_complex)
+                    write_chunk(
+                        folder / kind / Chunks.name(number), values, *about, made_of, config.data_info.is_complex
+                    )
             advance(len(indices))
     if not all(chunks.is_done(number, KINDS) for number in range(len(chunks))):
-        return {"folder": str(folder), "restored": "another process is still at it"}
+        return {"folder": str(folder), "restored": "another process has not finished"}
     if volumes is not None:
         write_volumes(folder, KINDS, volumes, data.header["source"])
-    return _finish(folder, n, signals, panels, plan)
+    return _finish(folder, n, signals, panels, {"draws": draws, "method": method})
 
 
 @dataclass(frozen=True)
@@ -122,17 +128,18 @@ class _Draws:
     def __call__(self, measurement: Measurement, indices: range) -> Tensor:
         """(draws, b, *n) signals. All draws of all measurements go through the network as one batch."""
         denoiser = self.denoiser
-        many = Measurement.cat([measurement] * self.draws).to(next(denoiser.parameters()).device)
-        generator = [g for draw in range(self.draws) for g in generators(self.seed, draw, indices=indices)]
+        where = next(denoiser.parameters()).device
+        many = Measurement.cat([measurement] * self.draws).to(where)
+        generator = [
+            g
+            for draw in range(self.draws)
+            for g in generators(self.seed, Stream.RESTORE, draw, indices=indices, device=where)
+        ]
         if self.method == "ddrm":
             xbar = ddrm(denoiser, many, self.steps, self.eta, self.eta_b, self.spacing, generator=generator)
         else:
             xbar = ddim(Posterior(denoiser, many), many.shape, self.steps, self.eta, self.spacing, generator=generator)
         return denoiser.basis.to_signal(xbar).cpu().reshape(self.draws, len(indices), *xbar.shape[1:])
-
-
-def _fingerprint(data: Measurements) -> str:
-    return fingerprint(data.header, data.shape, data.groups(), lambda where: data[where].ybar)
 
 
 def _open(path: Path, data_info: DataInfo, denoiser: BaseDenoiser, steps: int) -> Measurements:
@@ -155,7 +162,7 @@ def _refuse(data: Measurements, data_info: DataInfo, denoiser: BaseDenoiser, ste
     mine = {"shape": data_info.shape, "basis": data_info.basis}
     theirs = {"shape": tuple(data.shape), "basis": data.header["basis"]}
     if float(data.coverage.min()) == 1:
-        mine.pop("basis")  # noise on whole signals, which may be turned into another basis
+        mine.pop("basis")  # fully sampled signals may be transformed into another basis
     for what in mine:
         if mine[what] != theirs[what]:
             raise ValueError(
@@ -166,27 +173,27 @@ def _refuse(data: Measurements, data_info: DataInfo, denoiser: BaseDenoiser, ste
     low, high = float(scales.min()), float(scales.max())
     if low > 1.001 * data_info.scales[1] or 1.001 * high < data_info.scales[0]:
         raise ValueError(
-            f"The model was trained on signals divided by {_range(*data_info.scales)}, but those of {data.path} were divided by "
-            f"{_range(low, high)}: make the file again with the scale that the model knows."
+            f"The model was trained on signals divided by {_range(*data_info.scales)}, but those of {data.path} were "
+            f"divided by {_range(low, high)}: regenerate the file with the scale of the model."
         )
-    loudest = float(denoiser.schedule.sigma[-1])
-    if data.max_std >= loudest:
+    largest = float(denoiser.schedule.sigma[-1])
+    if data.max_std >= largest:
         raise ValueError(
-            f"{data.path} has noise of std up to {data.max_std:.4g}, above the schedule's largest level, {loudest:.4g}: such "
-            "an entry tells nothing; leave it out of the mask."
+            f"{data.path} has noise of std up to {data.max_std:.4g}, above the schedule's largest level, {largest:.4g}: such "
+            "an entry carries no information; remove it from the mask."
         )
     times(denoiser.schedule, steps)  # refuses what is impossible
 
 
-def _turned(measurement: Measurement, data: Measurements, denoiser: BaseDenoiser) -> Measurement:
-    """In the basis of the model: white noise on a whole signal is white noise in any."""
+def _in_basis(measurement: Measurement, data: Measurements, denoiser: BaseDenoiser) -> Measurement:
+    """In the basis of the model: white noise on a fully sampled signal is white noise in any."""
     if type(data.basis) is type(denoiser.basis):
         return measurement
     white = measurement.std.flatten(1)
     if not bool((measurement.mask == 1).all() and (white == white[:, :1]).all()):
         raise ValueError(
             f"{data.path} was measured in the basis {data.header['basis']}, the model works in {denoiser.basis}, and only "
-            "whole signals under white noise can be turned into another: make a file in that basis, or train another model."
+            "fully sampled signals with white noise can be transformed: measure in that basis, or train another model."
         )
     ybar = denoiser.basis.to_spectral(data.basis.to_signal(measurement.ybar))
     return Measurement._trusted(ybar, measurement.mask, measurement.std)
@@ -196,11 +203,11 @@ def _range(low: float, high: float) -> str:
     return f"{low:g}" if low == high else f"{low:g} to {high:g}"
 
 
-def _finish(folder: Path, n: int, clean: Signals | None, panels: int, plan: dict[str, Any]) -> dict[str, Any]:
+def _finish(folder: Path, n: int, clean: Signals | None, panels: int, settings: dict[str, Any]) -> dict[str, Any]:
     """Panels of the first samples, and what can be said of all."""
     found = {kind: Signals(folder / kind) for kind in KINDS}
     is_complex = found["mean"].header["complex"]
-    summary: dict[str, Any] = {"folder": str(folder), "restored": n, "draws": plan["draws"], "method": plan["method"]}
+    summary: dict[str, Any] = {"folder": str(folder), "restored": n, **settings}
     shown = list(range(min(n, panels)))
     if shown:
         pictures = {kind: found[kind][shown] for kind in KINDS}

@@ -1,4 +1,4 @@
-"""Generate: from a run to signals, in pieces that are never computed twice, and a picture of the first of them."""
+"""Generate: from a run to signals, in chunks that are never computed twice, and a picture of the first of them."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -10,11 +10,12 @@ import gsure
 from gsure.data.chunks import Chunks, device, open_folder, write_chunk
 from gsure.data.measurements import Signals
 from gsure.denoiser import BaseDenoiser
+from gsure.files import record_request
 from gsure.plotting import as_picture, draw_rows
 from gsure.progress import bar
-from gsure.random import generators
+from gsure.random import Stream, generators
 from gsure.sampling import Clipped, Spacing, ddim, ddpm, dpm, times, unipc
-from gsure.training.run import CheckpointName, load_with_config
+from gsure.training.model import CheckpointName, load_with_config
 
 Sampler = Literal["ddim", "ddpm", "dpm++", "unipc"]
 
@@ -36,9 +37,11 @@ def sample(
 ) -> Signals:
     """n signals from the model of a run, into the folder `out`, which `gsure.Signals` reads.
 
-    Sample k depends on (seed, k) alone, up to float error: not on `batch`, `n` or the number of processes. A folder that is
-    there already is completed, if it was made by the same settings. `eta` is ddim's; `clip` keeps each estimate within -1..1.
+    Sample k depends on (seed, k) alone, up to float error: not on `batch`, `n` or the number of processes. If the folder
+    exists and was written with the same settings, sampling resumes there. `eta` is that of ddim; `clip` keeps each estimate
+    within -1..1.
     """
+    request = record_request("sample", locals())
     if n < 1 or batch < 1:
         raise ValueError(f"n and batch must be at least 1, but are {n} and {batch}.")
     denoiser, config, step, weights = load_with_config(run, checkpoint)
@@ -46,34 +49,25 @@ def sample(
     shape, is_complex = config.data_info.shape, config.data_info.is_complex
     draw = make_sampler(sampler, steps, eta, spacing)
     times(denoiser.schedule, steps)  # refuses before anything is written
-    source: BaseDenoiser = Clipped(denoiser) if clip else denoiser
+    model: BaseDenoiser = Clipped(denoiser) if clip else denoiser
     folder = Path(out)
-    plan = {"command": "sample", "run": str(Path(run).resolve()), "step": step, "weights": weights}
-    plan |= {
-        "sampler": sampler,
-        "steps": steps,
-        "eta": eta,
-        "spacing": spacing,
-        "clip": clip,
-        "batch": batch,
-        "seed": seed,
-    }
-    open_folder(folder, plan)
+    made_of = {"step": step, "weights": weights, "sampler": sampler, "steps": steps, "eta": eta, "spacing": spacing}
+    made_of |= {"clip": clip, "batch": batch, "seed": seed}
+    open_folder(folder, request, made_of, {"run": str(Path(run).resolve())})
     chunks = Chunks(folder, n, batch)
     with bar("sampling", n, progress) as advance:
         for number in chunks.mine():
             indices, path = chunks.indices(number), folder / Chunks.name(number)
             if not chunks.is_done(number, ("",)):
-                xbar = draw(source, (len(indices), *shape), generators(seed, indices=indices))
-                x = denoiser.basis.to_signal(xbar).cpu()
-                write_chunk(path, x, [str(index) for index in indices], [1.0] * len(indices), plan, is_complex)
+                generator = generators(seed, Stream.SAMPLE, indices=indices, device=device())
+                x = denoiser.basis.to_signal(draw(model, (len(indices), *shape), generator)).cpu()
+                write_chunk(path, x, [str(index) for index in indices], [1.0] * len(indices), made_of, is_complex)
             advance(len(indices))
     chunks.wait_for_first(("",))
     samples = Signals(folder)
     if len(samples) >= n:  # this process was the last
-        draw_grid(
-            folder / "grid.png", samples, f"{n:,} samples of {Path(run).name} by {sampler}, {steps} network calls each"
-        )
+        title = f"{n:,} samples of {Path(run).name} by {sampler}, {steps} sampling steps"
+        draw_grid(folder / "grid.png", samples, title)
     return samples
 
 

@@ -20,7 +20,7 @@ def check_volumes(shape: tuple[int, ...], is_complex: bool) -> None:
     if len(shape) != 3 or shape[0] != (2 if is_complex else 1):
         kind = "complex" if is_complex else "real"
         raise ValueError(
-            f"--volumes takes images of one channel, real or complex, but these are {kind}, of shape {shape}: leave it away."
+            f"--volumes takes images of one channel, real or complex, but these are {kind}, of shape {shape}: omit it."
         )
 
 
@@ -49,8 +49,8 @@ def write_volumes(folder: Path, kinds: tuple[str, ...], form: Format, source: Ma
 
 def _is_intensity(source: Mapping[str, Any], is_complex: bool) -> bool:
     """Whether signals were mapped to -1..1, and not only divided."""
-    whole = source.get("kind") == "array" and str(source.get("dtype")).startswith(("bool", "uint"))
-    return not is_complex and (source.get("kind") in ("nifti", "dicom") or whole)
+    unsigned = source.get("kind") == "array" and str(source.get("dtype")).startswith(("bool", "uint"))
+    return not is_complex and (source.get("kind") in ("nifti", "dicom") or unsigned)
 
 
 def _low(source: Mapping[str, Any]) -> float:
@@ -80,7 +80,7 @@ def _write_nifti(folder: Path, stem: str, volume: np.ndarray) -> None:
         import nibabel
     except ImportError as error:
         raise ValueError("NIfTI needs nibabel: pip install 'gsure-diffusion[formats]'.") from error
-    temporary = folder / f".{stem}.tmp.nii.gz"  # its ending tells nibabel to compress
+    temporary = folder / f".{stem}.tmp.nii.gz"  # nibabel compresses by this suffix
     nibabel.save(nibabel.Nifti1Image(volume.astype(np.float32), np.eye(4)), temporary)
     temporary.replace(folder / f"{stem}.nii.gz")
 

@@ -1,6 +1,6 @@
-"""What there is to tell: every run, folder of samples or restorations, evaluation and diagnosis below a folder.
+"""Find every run, folder of samples or restorations, evaluation and diagnosis below a folder.
 
-A report is made of whatever is there. A file that cannot be read becomes a sentence of the page, not the end of it.
+A report shows what it finds. A file that cannot be read is omitted, and the page says so.
 """
 
 import dataclasses
@@ -12,19 +12,21 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from gsure.data.measurements import Signals
+from gsure.request import Request
 from gsure.training.run import Config, Run
 
 DEPTH = 4
-"""Folders below the one that was given, and no deeper."""
-ROLES = {"measurements": "from measurements", "clean": "oracle", "naive": "naive"}
-"""What a run learned from, in the order in which runs are shown."""
+"""Levels of folders to search below the one you give."""
+ROLES = {"measurements": "from measurements", "clean": "clean-trained reference", "naive": "naive"}
+"""What a run was trained on, and its label. The page shows runs in this order."""
 KINDS = ("mean", "std", "draw", "baseline")
+REQUEST = "request.json"
 T = TypeVar("T")
 
 
 @dataclass(frozen=True)
 class Trained:
-    """A run of `gsure train`. `label` tells it from the others on the page."""
+    """A run of `gsure train`. Its label is unique on the page."""
 
     path: Path
     config: Config
@@ -34,6 +36,19 @@ class Trained:
     @property
     def role(self) -> str:
         return self.config.settings.train_on
+
+    @property
+    def request(self) -> Request:
+        return as_request(getattr(self.config, "request", None))
+
+    @property
+    def data_request(self) -> Request:
+        """The request of the command that wrote the measurements."""
+        return as_request(getattr(self.config, "data_request", None) or self.config.data_info.made_by.get("request"))
+
+    @property
+    def version(self) -> str | None:
+        return self.request.get("gsure") or getattr(self.config, "gsure", None)
 
     @property
     def losses(self) -> list[tuple[int, float]]:
@@ -53,12 +68,12 @@ class Trained:
 
     @property
     def best_step(self) -> int | None:
-        """Of the checkpoint that validated best."""
+        """The step of the checkpoint with the smallest validation error."""
         return min(self.validations, key=lambda line: line[1]["estimate"]["mean"], default=(None,))[0]
 
     @property
     def seconds(self) -> float:
-        """Of computing steps, by the rate that was logged; validation and pictures come on top."""
+        """Time of the optimizer steps, from the logged rate. It does not include validation and pictures."""
         total, before = 0.0, 0
         for line in self.lines:
             if line.get("steps_per_second"):
@@ -71,23 +86,34 @@ class Drawn:
     """A folder of `gsure sample` (its signals under "") or of `gsure restore` (under mean, std, draw and baseline)."""
 
     path: Path
-    plan: dict[str, Any]
+    request: Request
+    """As request.json has it, with `made_of` and `inputs`."""
     run: Trained | None
     signals: dict[str, Signals]
     summary: dict[str, Any]
 
     @property
+    def made_of(self) -> dict[str, Any]:
+        """What the signals depend on: the sampler, its steps, and so on."""
+        return as_dict(self.request.get("made_of"))
+
+    @property
+    def inputs(self) -> dict[str, str]:
+        """The paths of the run and, for restorations, of the data."""
+        return {name: str(path) for name, path in as_dict(self.request.get("inputs")).items()}
+
+    @property
+    def data(self) -> str:
+        return self.inputs.get("data", "?")
+
+    @property
     def label(self) -> str:
-        return (
-            self.run.label
-            if self.run is not None
-            else f"{Path(str(self.plan.get('run', '?'))).name}, not in this folder"
-        )
+        return self.run.label if self.run else f"{Path(self.inputs.get('run', '?')).name}, not in this folder"
 
 
 @dataclass(frozen=True)
 class Evaluation:
-    """What `gsure evaluate` wrote, and the folder or run that it is about, if that was found."""
+    """What `gsure evaluate` wrote, with the folder or run that it evaluates, if that was found."""
 
     path: Path
     values: dict[str, Any]
@@ -97,6 +123,8 @@ class Evaluation:
 
 @dataclass(frozen=True)
 class Diagnosis:
+    """What `gsure diagnose` wrote, with its run, if that was found."""
+
     path: Path
     values: dict[str, Any]
     run: Trained | None
@@ -104,7 +132,7 @@ class Diagnosis:
 
 @dataclass(frozen=True)
 class Facts:
-    """All that was found below `root`, runs in the order of ROLES."""
+    """Everything that was found below `root`. Runs are in the order of ROLES."""
 
     root: Path
     runs: tuple[Trained, ...]
@@ -116,74 +144,63 @@ class Facts:
 
     @property
     def main(self) -> Trained:
-        """The run that the page is about: the first that learned from measurements."""
+        """The run that the page is about: the first one from measurements, if there is one."""
         return self.runs[0]
 
     def comparable(self, run: Trained, role: str) -> Trained | None:
-        """The oracle, or the naive run, to compare a run with: of the same data, and of the same seed if there is one."""
-        found = [other for other in self.runs if other.role == role and _same_data(other, run)]
+        """The run of this role to compare a run with: one on the same data, with the same seed if possible."""
+        found = [other for other in self.runs if other.role == role and other.config.data_info == run.config.data_info]
         same = [other for other in found if other.config.settings.seed == run.config.settings.seed]
         return next(iter(same + found), None)
 
     def shown(self, path: str | Path) -> str:
-        """A path as it is told on the page: from the root, if it lies below it."""
+        """A path as the page shows it: relative to the root if it is below the root."""
         resolved = (self.root / path).resolve()
-        inside = resolved.is_relative_to(self.root)
-        return str(resolved.relative_to(self.root)) if inside else str(path)
+        return str(resolved.relative_to(self.root)) if resolved.is_relative_to(self.root) else str(path)
 
 
 def collect(root: str | Path) -> Facts:
-    """Look at a run, or at a folder of runs and of what was made with them."""
-    root = Path(root).resolve()
+    """Find everything in the folder of a run, or in a folder with runs and their results."""
+    root, advice = Path(root).resolve(), "Give the folder of a run, or a folder that contains runs."
     if not root.is_dir():
-        raise ValueError(f"{root} is not a folder: give a run of gsure train, or a folder that holds runs.")
+        raise ValueError(f"{root} is not a folder. {advice}")
     troubles: list[str] = []
 
     def attempt(function: Callable[..., T], *arguments: Any) -> list[T]:
         try:
             return [function(*arguments)]
         except (ValueError, OSError, KeyError, TypeError) as error:
-            troubles.append(f"{arguments[0]} was left out: {error}")
+            troubles.append(f"{arguments[0]} was omitted: {error}")
             return []
 
     folders = list(_folders(root))
     runs = _ordered([run for folder in folders if Run(folder).exists() for run in attempt(_read_run, folder, root)])
     if not runs:
-        raise ValueError(
-            f"{root} has no run of gsure train in it that can be read{f' ({troubles[0]})' if troubles else ''}: "
-            "give a run, or a folder that holds runs."
-        )
-    planned = [folder for folder in folders if (folder / "plan.json").is_file()]
-    drawn = [found for folder in planned for found in attempt(_read_drawn, folder, runs) if found is not None]
+        trouble = f" ({troubles[0]})" if troubles else ""
+        raise ValueError(f"{root} does not contain a readable run of gsure train{trouble}. {advice}")
+    results = [folder for folder in folders if (folder / REQUEST).is_file()]
+    drawn = [found for folder in results for found in attempt(_read_drawn, folder, runs) if found is not None]
     names = ("evaluation*.json", "denoising*.json")
     files = [file for folder in folders for name in names for file in sorted(folder.glob(name))]
     evaluations = [e for file in files for e in attempt(_read_evaluation, file, runs, drawn)]
-    files = [folder / "diagnosis.json" for folder in folders]
-    diagnoses = [d for file in files if file.is_file() for d in attempt(_read_diagnosis, file, runs)]
+    files = [folder / "diagnosis.json" for folder in folders if (folder / "diagnosis.json").is_file()]
+    diagnoses = [d for file in files for d in attempt(_read_diagnosis, file, runs)]
     by_run = {run.path: k for k, run in enumerate(runs)}
     drawn.sort(key=lambda found: by_run[found.run.path] if found.run else len(runs))
-    return Facts(
-        root=root,
-        runs=tuple(runs),
-        samples=tuple(found for found in drawn if found.plan["command"] == "sample"),
-        restorations=tuple(found for found in drawn if found.plan["command"] == "restore"),
-        evaluations=tuple(evaluations),
-        diagnoses=tuple(diagnoses),
-        troubles=tuple(troubles),
+    samples, restorations = (
+        tuple(found for found in drawn if found.request["function"] == function) for function in ("sample", "restore")
     )
+    return Facts(root, tuple(runs), samples, restorations, tuple(evaluations), tuple(diagnoses), tuple(troubles))
 
 
 def _folders(root: Path) -> Iterator[Path]:
-    """The root and what is below it; not where there can be nothing, nor runs that --force put aside."""
+    """The root and the folders below it, except those without results and the old runs that --force has renamed."""
     for name, below, _ in os.walk(root):
         folder = Path(name)
         yield folder
-        deep = len(folder.relative_to(root).parts) >= DEPTH
-        dull = {"checkpoints", "completed", "tensorboard", "panels", *KINDS}
-        wanted = [
-            inner for inner in sorted(below) if inner not in dull and not inner.startswith(".") and ".old-" not in inner
-        ]
-        below[:] = [] if deep else wanted
+        skipped = {"checkpoints", "imputed", "tensorboard", "panels", *KINDS}
+        wanted = [inner for inner in sorted(below) if inner not in skipped and inner[0] != "." and ".old-" not in inner]
+        below[:] = wanted if len(folder.relative_to(root).parts) < DEPTH else []
 
 
 def _read_run(folder: Path, root: Path) -> Trained:
@@ -199,34 +216,44 @@ def _read_run(folder: Path, root: Path) -> Trained:
 
 
 def _ordered(runs: list[Trained]) -> list[Trained]:
-    """By role, then by name; where a role is unique, it is all that a reader wants to know."""
-    ranks = list(ROLES)
-    runs = sorted(runs, key=lambda run: (ranks.index(run.role), run.label))
-    count = {role: sum(run.role == role for run in runs) for role in ROLES}
+    """Sorted by role, then by name. The label is the role, followed by the name if several runs have this role."""
+    labels = [
+        (run, ROLES[role] if len(same) == 1 else f"{ROLES[role]}: {run.label}")
+        for role in ROLES
+        for same in [sorted((run for run in runs if run.role == role), key=lambda run: run.label)]
+        for run in same
+    ]
+    return [dataclasses.replace(run, label=label) for run, label in labels]
 
-    def label(run: Trained) -> str:
-        return ROLES[run.role] if count[run.role] == 1 else f"{ROLES[run.role]}: {run.label}"
 
-    return [dataclasses.replace(run, label=label(run)) for run in runs]
+def as_dict(value: Any) -> dict[str, Any]:
+    """The value if it is a dictionary, or else an empty one: a file of another version may have anything in its place."""
+    return value if isinstance(value, dict) else {}
 
 
-def _same_data(one: Trained, other: Trained) -> bool:
-    return one.config.data_info == other.config.data_info
+def as_request(value: Any) -> Request:
+    """The value if `show_request` can show it, or else an empty request."""
+    request = as_dict(value)
+    command = request.get("command")
+    if isinstance(command, list) and command and all(isinstance(word, str) for word in command):
+        return request
+    is_call = isinstance(request.get("function"), str) and isinstance(request.get("arguments"), dict)
+    return request if is_call and command is None else {}
 
 
 def read_json(path: Path) -> dict[str, Any]:
     try:
         values = json.loads(path.read_text())
     except (ValueError, RecursionError) as error:
-        raise ValueError("it is damaged, and not JSON.") from error
+        raise ValueError("the file is damaged: it is not JSON.") from error
     if not isinstance(values, dict):
-        raise ValueError("it is JSON, but not of this kind.")
+        raise ValueError("the file is JSON, but not an object.")
     return values
 
 
-def _find_run(told: Any, runs: list[Trained], near: Path) -> Trained | None:
-    """By its path, which may be that of a checkpoint; by where the file lies; and by its name, if all was moved together."""
-    path = Path(str(told)) if told else None
+def _find_run(recorded: Any, runs: list[Trained], near: Path) -> Trained | None:
+    """Search by path, which may be that of a checkpoint, then among the parents of `near`, then by name for moved folders."""
+    path = Path(str(recorded)) if recorded else None
     places = [*([path.resolve(), *path.resolve().parents] if path else []), *near.resolve().parents]
     for place in places:
         if found := [run for run in runs if run.path == place]:
@@ -236,19 +263,19 @@ def _find_run(told: Any, runs: list[Trained], near: Path) -> Trained | None:
 
 
 def _read_drawn(folder: Path, runs: list[Trained]) -> Drawn | None:
-    plan = read_json(folder / "plan.json")
-    if plan.get("command") == "demo":  # which only holds what others made
+    request = read_json(folder / REQUEST)
+    function = request.get("function")
+    if function == "demo":  # a folder that contains the results of other commands
         return None
-    if plan.get("command") not in ("sample", "restore"):
-        raise ValueError(f"its plan.json is of {plan.get('command')!r}, which is neither sample nor restore.")
-    kinds = {"": folder} if plan["command"] == "sample" else {kind: folder / kind for kind in KINDS}
-    signals = {kind: Signals(where) for kind, where in kinds.items()}
+    if function not in ("sample", "restore"):
+        raise ValueError(f"its {REQUEST} is from {function!r}, which is neither sample nor restore.")
+    kinds = {"": folder} if function == "sample" else {kind: folder / kind for kind in KINDS}
     summary = folder / "summary.json"
     return Drawn(
         path=folder,
-        plan=plan,
-        run=_find_run(plan.get("run"), runs, folder),
-        signals=signals,
+        request=request,
+        run=_find_run(as_dict(request.get("inputs")).get("run"), runs, folder),
+        signals={kind: Signals(where) for kind, where in kinds.items()},
         summary=read_json(summary) if summary.is_file() else {},
     )
 
@@ -259,7 +286,7 @@ def _read_evaluation(file: Path, runs: list[Trained], drawn: list[Drawn]) -> Eva
     if not isinstance(metrics, dict) or not all(
         isinstance(metric, dict) and isinstance(metric.get("value"), int | float) for metric in metrics.values()
     ):
-        raise ValueError("it has no metrics with values.")
+        raise ValueError("the file has no metrics with values.")
     of = next((found for found in drawn if found.path == file.parent), None)
     run = of.run if of is not None else _find_run(values.get("run"), runs, file)
     return Evaluation(file, values, of, run)
@@ -269,5 +296,5 @@ def _read_diagnosis(file: Path, runs: list[Trained]) -> Diagnosis:
     values = read_json(file)
     checks = values.get("checks")
     if not isinstance(checks, list) or not all(isinstance(check, dict) for check in checks):
-        raise ValueError("it has no list of checks.")
+        raise ValueError("the file has no list of checks.")
     return Diagnosis(file, values, _find_run(values.get("run"), runs, file))

@@ -1,11 +1,13 @@
-"""Facts in plain words, for a reader who has not read the paper."""
+"""The sentences of the page, for a reader who has not read the paper, and the commands it shows."""
 
+import shlex
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from gsure.formatting import number, percent
-from gsure.report.collect import Trained
+from gsure.report.collect import Facts, Trained, as_request
+from gsure.request import Request, show_request, show_resumption
 from gsure.training.build import DataInfo
 
 
@@ -23,30 +25,26 @@ def tally(checks: Sequence[Mapping[str, Any]]) -> str:
     >>> tally([{"state": "holds"}, {"state": "holds"}, {"state": "doubtful"}])
     'Of three checks, two hold and one is doubtful.'
     """
-    told = {"holds": ("holds", "hold"), "doubtful": ("is doubtful", "are doubtful"), "broken": ("fails", "fail")}
-    told["unknown"] = ("was not made", "were not made")
-    found = [(sum(check["state"] == state for check in checks), forms) for state, forms in told.items()]
+    forms = {"holds": ("holds", "hold"), "doubtful": ("is doubtful", "are doubtful"), "broken": ("fails", "fail")}
+    forms["unknown"] = ("was not made", "were not made")
+    found = [(sum(check["state"] == state for check in checks), form) for state, form in forms.items()]
     parts = [f"{count(n)} {one if n == 1 else many}" for n, (one, many) in found if n]
     return f"Of {count(len(checks))} checks, {' and '.join(filter(None, [', '.join(parts[:-1]), *parts[-1:]]))}."
 
 
 def is_picture(shape: tuple[int, ...]) -> bool:
-    """Vectors are kept as 1 × 1 × n."""
+    """Whether a signal is an image. Vectors have the shape 1 × 1 × n."""
     return len(shape) == 3 and min(shape[-2:]) > 1
 
 
-def is_image(data_info: DataInfo) -> bool:
-    return is_picture(data_info.shape)
-
-
 def thing(data_info: DataInfo) -> str:
-    """What one signal is, in one word."""
-    return "image" if is_image(data_info) else "signal"
+    """One word for a signal."""
+    return "image" if is_picture(data_info.shape) else "signal"
 
 
 def shape(data_info: DataInfo) -> str:
     """Such as grey 8 × 8."""
-    if not is_image(data_info):
+    if not is_picture(data_info.shape):
         return " × ".join(map(str, data_info.shape))
     channels, height, width = data_info.shape
     kind = "complex" if data_info.is_complex else {1: "grey", 3: "colour"}.get(channels, f"{channels}-channel")
@@ -54,41 +52,38 @@ def shape(data_info: DataInfo) -> str:
 
 
 def loss_of_data(data_info: DataInfo) -> str:
-    """What the corruption did to each signal, as the end of a sentence."""
+    """What the corruption did to each signal, as a part of a sentence."""
     corruption = dict(data_info.made_by.get("corruption") or {})
-    p, R = corruption.get("p"), corruption.get("R")
-    lost = percent(float(p)) if isinstance(p, int | float) else "some"
-    kept = f"about one in {R:g}" if isinstance(R, int | float) else "some"
-    space = "of its Fourier transform (k-space), as in a fast MRI scan, only"
+    p, R, keep = (corruption.get(name) for name in ("p", "R", "keep"))
+    missing = f"is missing with probability {percent(p)}" if isinstance(p, int | float) else "may be missing"
+    kept = f"about one in {R:g}" if isinstance(R, int | float) else "a part of the"
     match corruption.get("name"):
         case "patches":
             side = corruption.get("size")
-            return f"each patch of {side} × {side} pixels was lost with a probability of {lost}"
-        case "pixels":
-            return f"each pixel was lost with a probability of {lost}"
-        case "channels":
-            return f"each channel was lost with a probability of {lost}"
+            return f"each patch of {side} × {side} pixels {missing}"
+        case "pixels" | "channels" as name:
+            return f"each {name.removesuffix('s')} {missing}"
         case "noise":
-            return "no part was lost, but noise was added"
+            return "nothing is missing, but noise was added"
         case "lines" | "gaussian_lines" | "equispaced_lines":
-            return f"{space} {kept} columns was measured"
+            return f"{kept} columns of k-space was measured, as in an accelerated MRI scan"
         case "poisson_disc":
-            return f"{space} {kept} points was measured"
+            return f"{kept} points of k-space was measured, as in an accelerated MRI scan"
         case "hadamard":
-            keep = corruption.get("keep")
-            share = percent(float(keep)) if isinstance(keep, int | float) else "some"
-            return f"only {share} of its patterns (Hadamard, as in a single-pixel camera) were measured"
+            share = percent(keep) if isinstance(keep, int | float) else "a part"
+            return f"{share} of the Hadamard patterns were measured, as in a single-pixel camera"
         case "blur":
-            return f"it was blurred ({corruption.get('kind')}), by a kernel of its own"
+            return f"each was blurred by its own kernel ({corruption.get('kind')})"
         case "as measured":
-            return "only a part was measured, by a real instrument"
+            return "a part of each was measured by a real instrument"
         case name:
-            return f"it was corrupted by {name}"
+            return f"each was corrupted by {name}"
 
 
 def noise(data_info: DataInfo) -> str:
     given = dict(data_info.made_by.get("sigma_0") or {}).get("given")
-    scale = "" if data_info.is_complex or not is_image(data_info) else ", where black is −1 and white is 1"
+    is_grey = is_picture(data_info.shape) and not data_info.is_complex
+    scale = " (black is −1, white is 1)" if is_grey else ""
     if isinstance(given, list | tuple) and len(given) == 2:
         return f"noise of standard deviation {number(given[0])} to {number(given[1])}{scale}"
     level = given if isinstance(given, int | float) else data_info.max_std
@@ -106,11 +101,123 @@ def source(data_info: DataInfo) -> str:
     return names.get(str(kind), f"{kind} {Path(str(path)).name}" if path else str(kind))
 
 
-def learned(run: Trained) -> str:
-    """What a run learned from, in one sentence without its subject."""
+def trained(run: Trained) -> str:
+    """What a run was trained on, as a sentence without its subject."""
     one = thing(run.config.data_info)
     return {
-        "measured": "learned from the measurements alone",
-        "oracle": f"learned from the clean {one}s, which one would like to have and has not: the best to hope for",
-        "naive": f"took the measurements for clean {one}s: what one would do without the method",
+        "measurements": "was trained on the measurements alone",
+        "clean": f"was trained on the clean {one}s and shows the best result to expect from this network",
+        "naive": f"was trained as if the measurements were clean {one}s and shows the result without the method",
     }[run.role]
+
+
+def verdict(facts: Facts, errors: Mapping[Path, float], distances: Mapping[Path, float]) -> str:
+    """Compares the denoising error and the Fréchet distance with those of the reference and of naive training."""
+    run = facts.main
+    reference, naive = (facts.comparable(run, role) for role in ("clean", "naive"))
+    if run.role != "measurements" or reference is None:
+        return ""
+    sentences = []
+    if {run.path, reference.path} <= errors.keys():
+        best = errors[reference.path]
+        one = thing(run.config.data_info)
+        said = f"Its denoising error on complete {one}s is {_beside(errors[run.path], best)} that of the reference"
+        if naive is not None and naive.path in errors:
+            said += f"; naive training is {_beside(errors[naive.path], best)} it"
+        sentences.append(f"{said}.")
+    if {run.path, reference.path} <= distances.keys() and distances[reference.path] > 0:
+        ratio = {path: f"{number(value / distances[reference.path], 3)} times" for path, value in distances.items()}
+        said = f"The Fréchet distance of its samples is {ratio[run.path]} that of the reference"
+        if naive is not None and naive.path in ratio:
+            said += f"; with naive training it is {ratio[naive.path]}"
+        sentences.append(f"{said}.")
+    return " ".join(sentences)
+
+
+def _beside(value: float, best: float) -> str:
+    """
+    >>> _beside(1.027, 1.0), _beside(0.99, 1.0)
+    ('2.7 % above', '1 % below')
+    """
+    return f"{percent(abs(value / best - 1))} {'above' if value >= best else 'below'}"
+
+
+class Step(NamedTuple):
+    """A command, what it is for, and the folder to run it in, if that is not the root of the report."""
+
+    why: str
+    command: str
+    folder: str = ""
+
+
+def recorded_commands(facts: Facts, page: Request) -> tuple[list[Step], list[str]]:
+    """Each command that the files record, once, in the order of the work; and the results that record none."""
+    found: list[tuple[str, Any]] = [
+        (f"measurements {facts.shown(run.config.data)}", run.data_request) for run in facts.runs
+    ]
+    found += [(f"model: {run.label}", run.request) for run in facts.runs]
+    found += [(f"samples: {drawn.label}", drawn.request) for drawn in facts.samples]
+    found += [(f"restorations: {drawn.label}", drawn.request) for drawn in facts.restorations]
+    found += [(facts.shown(one.path), one.values.get("request")) for one in facts.evaluations]
+    found += [(facts.shown(one.path), one.values.get("request")) for one in facts.diagnoses]
+    commands: dict[tuple[str, str], dict[str, None]] = {}
+    unrecorded: dict[str, None] = {}
+    for what, given in [*found, ("this page", page)]:
+        if request := as_request(given):
+            commands.setdefault((show_request(request), _folder(facts, request)), {})[what] = None
+        else:
+            unrecorded[what] = None
+    return [Step(_list(list(what)), *command) for command, what in commands.items()], list(unrecorded)
+
+
+def _folder(facts: Facts, request: Request) -> str:
+    """Where the command was typed, unless that is the root."""
+    folder = str(request.get("folder") or "")
+    return "" if not folder or Path(folder).resolve() == facts.root else folder
+
+
+def _list(names: list[str]) -> str:
+    """
+    >>> _list(["measurements", "a model"]), _list(["measurements", "a model", "samples", "this page"])
+    ('measurements; a model', 'measurements; a model; and two more')
+    """
+    return "; ".join(names if len(names) < 4 else [*names[:2], f"and {count(len(names) - 2)} more"])
+
+
+def next_commands(facts: Facts) -> list[Step]:
+    """What the page does not show yet, and the commands that would add it."""
+    main, config = facts.main, facts.main.config
+    name, data = facts.shown(main.path), facts.shown(config.data)
+    steps = [_resume(facts, run) for run in facts.runs if not run.is_finished]
+    if config.own_network:
+        return steps
+
+    def add(why: str, *words: str) -> None:
+        steps.append(Step(why, shlex.join(["gsure", *words])))
+
+    clean = ["--clean", facts.shown(config.clean)] if config.clean else []
+    drawn = [found for found in facts.samples if found.run == main]
+    if not drawn:
+        add("no samples yet", "sample", name, "--n", "64", "--out", str(Path(name) / "generated"))
+    if main not in [found.run for found in facts.restorations]:
+        options = ["--limit", "8", *clean, "--out", str(Path(name) / "restored")]
+        add("no restorations yet", "restore", name, data, *options)
+    kinds = {evaluation.values.get("kind") for evaluation in facts.evaluations if evaluation.run == main}
+    if drawn and "samples" not in kinds:
+        known = ["--reference", facts.shown(config.clean)] if config.clean else ["--measurements", data]
+        add("the samples are not evaluated", "evaluate", "samples", facts.shown(drawn[0].path), *known)
+    if main.role != "clean" and main not in [diagnosis.run for diagnosis in facts.diagnoses]:
+        reference = facts.comparable(main, "clean") if config.clean else None
+        other = ["--reference-run", facts.shown(reference.path)] if reference is not None else []
+        add("the assumptions are not checked", "diagnose", name, *clean, *other)
+    return steps
+
+
+def _resume(facts: Facts, run: Trained) -> Step:
+    why = f"{run.label}: training is at step {run.step:,} of {run.config.settings.steps:,}"
+    if not (request := run.request):
+        words = ["gsure", "train", facts.shown(run.config.data), "--out", facts.shown(run.path), "--resume"]
+        return Step(why, shlex.join(words))
+    command = request.get("command")
+    is_train = not command or command[1:2] == ["train"]  # other commands, such as demo, resume when you repeat them
+    return Step(why, show_resumption(request) if is_train else show_request(request), _folder(facts, request))

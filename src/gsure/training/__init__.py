@@ -1,8 +1,9 @@
-"""A run: its settings, what they build, the folder that records it, and its checkpoints. The loop is in command/train.py.
+"""Training: settings, the loop, its state, checkpoints, validation, and the folder that records a run.
 
-RUN/config.yaml                      every setting, and what is needed of the data to build the denoiser again
+RUN/config.yaml                      the request, every setting, and what is needed of the data to build the denoiser again
 RUN/metrics.jsonl                    a line for each entry of the log and for each validation
-RUN/checkpoints/step-00001000.safetensors    all that is needed to go on, bit for bit
+RUN/checkpoints/step-00001000.safetensors    all that is needed to resume, bit for bit
 RUN/checkpoints/best.safetensors     the averaged weights that validated best
 RUN/samples/, RUN/denoised/          pictures on the way
+RUN/imputed/                         imputed signals, if the run imputes
 """

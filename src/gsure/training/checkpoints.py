@@ -1,6 +1,6 @@
-"""Checkpoints: one safetensors file each, with JSON in its header; written whole or not at all, and checked when read.
+"""Checkpoints: one safetensors file each, with JSON in its header; written completely or not at all, and checked when read.
 
-Tensors are named network.*, ema.*, optimizer.<parameter>.*, and basis.V where the basis is a matrix. The header tells the
+Tensors are named network.*, ema.*, optimizer.<parameter>.*, and basis.V where the basis is a matrix. The header holds the
 step, the best validation so far, the configuration of the run, and a checksum of the tensors.
 """
 
@@ -20,7 +20,7 @@ from torch import Tensor, nn
 from gsure.files import replacing
 
 FORMAT = "gsure checkpoint"
-VERSION = 1
+VERSION = 2
 
 
 class DamagedError(ValueError):
@@ -51,7 +51,7 @@ def path_of(folder: Path, step: int) -> Path:
 
 
 def write(path: Path, tensors: Mapping[str, Tensor], header: Mapping[str, Any]) -> None:
-    """To a temporary name first, so that whatever happens `path` is a whole checkpoint or what it was before."""
+    """To a temporary name first, so that whatever happens `path` is a complete checkpoint or what it was before."""
     flat = {name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}
     owners = {tensor.data_ptr(): name for name, tensor in flat.items()}
     flat = {
@@ -72,9 +72,9 @@ def read(path: Path) -> Checkpoint:
             metadata = file.metadata() or {}
             if metadata.get("format") != FORMAT:
                 raise DamagedError(f"{path} is not a checkpoint of gsure.")
-            if int(metadata["version"]) > VERSION:
+            if metadata["version"] != str(VERSION):
                 raise DamagedError(
-                    f"{path} has format version {metadata['version']}, this gsure reads up to {VERSION}: upgrade."
+                    f"{path} has format version {metadata['version']}, but this gsure reads version {VERSION} only."
                 )
             header = json.loads(metadata["header"])
             tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
@@ -109,7 +109,7 @@ def read_latest(folder: Path) -> tuple[Checkpoint, list[str]]:
             return read(path_of(folder, step)), complaints
         except DamagedError as error:
             complaints.append(str(error))
-    raise ValueError(" ".join([*complaints, f"There is no checkpoint to go on from in {folder}."]))
+    raise ValueError(" ".join([*complaints, f"There is no checkpoint to resume from in {folder}."]))
 
 
 def prune(folder: Path, keep: int) -> None:

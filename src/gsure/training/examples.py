@@ -1,18 +1,27 @@
-"""What the network learns from. Oracle and naive are choices of data, made here, and not branches of the loop."""
+"""What the network learns from. Training on clean or naive data is a choice made here, and not a branch of the loop."""
 
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import NamedTuple, Protocol, runtime_checkable
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from gsure.data.measurements import Measurements, Signals
+from gsure.data.measurements import Measurements, Signals, evenly_spread
+from gsure.denoiser import Denoiser
 from gsure.gaussian import check_size
 from gsure.measurement import Measurement
 from gsure.random import Generators, uniform
 from gsure.training.settings import Settings
+
+
+class Pair(NamedTuple):
+    """What the network sees, and what the loss compares its output with. Without an input, that is what is not hidden."""
+
+    input: Measurement | None
+    target: Measurement
 
 
 @dataclass(frozen=True)
@@ -22,8 +31,8 @@ class Examples:
     measurements: Measurements
     signals: Signals | None
     settings: Settings
-    completed: Signals | None = None
-    """Whole signals, one for each measurement: what was measured, and draws of a model for the rest."""
+    imputed: Signals | None = None
+    """Fully sampled signals, one for each measurement: what was measured, and draws of a model for the rest."""
 
     def __len__(self) -> int:
         return len(self.measurements)
@@ -37,6 +46,12 @@ class Examples:
             case "clean":
                 return Measurement.clean(self.xbar(positions))
 
+    def pair(self, positions: Sequence[int] | np.ndarray) -> Pair:
+        target = self[positions]
+        if self.imputed is None:
+            return Pair(None, target)
+        return Pair(target.impute(self.measurements.basis.to_spectral(self.imputed[positions])), target)
+
     def xbar(self, positions: Sequence[int] | np.ndarray) -> Tensor:
         """The clean signals behind these measurements."""
         assert self.signals is not None
@@ -49,28 +64,50 @@ class Examples:
             return self.measurements.coverage
         return torch.ones(())
 
-    def shown(self, measurement: Measurement, positions: Sequence[int] | np.ndarray) -> Measurement:
-        """What the network sees of these measurements: nothing else, or the signals that complete them."""
-        if self.completed is None:
-            return measurement
-        return measurement.complete(self.measurements.basis.to_spectral(self.completed[positions]))
+    @property
+    def max_std(self) -> float:
+        return self.measurements.max_std if self.settings.train_on == "measurements" else 0.0
 
-    def mirrored(self, measurements: Sequence[Measurement], generator: Generators) -> list[Measurement]:
+    def augment(self, pair: Pair, generator: Generators) -> Pair:
         """Half of the samples mirrored, together with their masks and std: a measurement of the mirrored signal."""
         if not self.settings.flip:
-            return list(measurements)
-        ybar = measurements[0].ybar
+            return pair
+        ybar = pair.target.ybar
         chosen = uniform((len(ybar),), generator, like=ybar).reshape(-1, *[1] * (ybar.ndim - 1)) < 0.5
-        return [
-            Measurement._trusted(*(torch.where(chosen, part.flip(-1), part) for part in (m.ybar, m.mask, m.std)))
-            for m in measurements
-        ]
+
+        def mirrored(m: Measurement) -> Measurement:
+            parts = (torch.where(chosen, part.flip(-1), part) for part in (m.ybar, m.mask, m.std))
+            return Measurement._trusted(*parts)
+
+        return Pair(None if pair.input is None else mirrored(pair.input), mirrored(pair.target))
 
     def spread(self, n: int) -> "Examples":
         """At most n of them, from all over the file."""
-        n = min(n, len(self))
-        chosen = np.arange(n) * len(self) // n
-        return replace(self, measurements=self.measurements.subset(chosen))
+        return replace(self, measurements=self.measurements.subset(evenly_spread(n, len(self))))
+
+
+@runtime_checkable
+class Curriculum(Protocol):
+    """What the network learns from, as training proceeds."""
+
+    @property
+    def changes_at(self) -> tuple[int, ...]:
+        """Steps at which it changes."""
+
+    def at(self, step: int, averaged: Denoiser) -> tuple[Examples, Examples | None]:
+        """What to learn from after this many steps, and what was held out; `averaged` is the model at the last change."""
+
+
+@dataclass(frozen=True)
+class Unchanging:
+    """The same examples from the first step to the last."""
+
+    examples: Examples
+    held_out: Examples | None
+    changes_at: tuple[int, ...] = ()
+
+    def at(self, step: int, averaged: Denoiser) -> tuple[Examples, Examples | None]:
+        return self.examples, self.held_out
 
 
 def open_examples(
@@ -81,20 +118,19 @@ def open_examples(
     if settings.held_out == 0:
         return Examples(measurements, clean, settings), None
     train, held_out = measurements.split(settings.held_out, settings.seed)
-    if (
-        settings.train_on == "naive"
-    ):  # is judged by what was measured; an oracle by clean signals, for which it was made
-        return Examples(train, clean, settings), Examples(held_out, clean, replace(settings, train_on="measurements"))
-    return Examples(train, clean, settings), Examples(held_out, clean, settings)
+    judged = settings
+    if settings.train_on == "naive":  # is validated on what was measured; a clean-trained reference on clean signals
+        judged = replace(settings, train_on="measurements")
+    return Examples(train, clean, settings), Examples(held_out, clean, judged)
 
 
 def _refuse(measurements: Measurements, clean: Signals | None, settings: Settings) -> None:
     if settings.train_on == "clean" and clean is None:
-        raise ValueError("An oracle learns from clean signals: give their file by --clean.")
+        raise ValueError("--train-on clean needs the clean signals: give their file with --clean.")
     if settings.flip and not measurements.basis.is_signal:
         raise ValueError(
-            f"--flip mirrors measurements, which is the measurement of a mirrored signal where masks lie in signal space, "
-            f"but these were made in {measurements.basis}: leave it away."
+            f"--flip mirrors measurements, which equals measuring a mirrored signal only where masks lie in signal space, "
+            f"but these masks lie in {measurements.basis}: omit it."
         )
     coverage = measurements.coverage
     if settings.flip and not torch.allclose(coverage, coverage.flip(-1)):
@@ -102,6 +138,11 @@ def _refuse(measurements: Measurements, clean: Signals | None, settings: Setting
     if settings.train_on != "measurements":
         asked = {"--hide hides a part of": settings.hide, "--impute-at fills in the rest of": settings.impute_at}
         for does in (does for does, value in asked.items() if value):
-            raise ValueError(f"{does} what was measured; with --train-on {settings.train_on} all counts as clean.")
+            raise ValueError(f"{does} what was measured, but --train-on {settings.train_on} takes all data for clean.")
     if 0 in settings.impute_at:
-        check_size(math.prod(measurements.shape) // (2 if measurements.header["complex"] else 1))
+        try:
+            check_size(math.prod(measurements.shape) // (2 if measurements.header["complex"] else 1))
+        except ValueError as error:
+            raise ValueError(
+                f"{error} Remove 0 from --impute-at: the network then imputes once it has learned."
+            ) from error

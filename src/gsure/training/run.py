@@ -1,64 +1,103 @@
-"""The run folder: what was asked for, what came out, and the way back to a denoiser."""
+"""The run folder: what was asked for, what came out, and the log on the way."""
 
+import contextlib
 import dataclasses
 import itertools
 import json
-from collections.abc import Mapping
+import re
+import resource
+import time
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal, NamedTuple
+from typing import Any
 
+import numpy as np
+import torch
 import yaml
-from torch import nn
+from accelerate import Accelerator
 
-import gsure
-from gsure.basis import Basis, Dense
-from gsure.data.measurements import BASES
-from gsure.denoiser import Denoiser
-from gsure.files import replacing
+from gsure.data.measurements import Measurements
+from gsure.files import Request, replacing
 from gsure.training import checkpoints
-from gsure.training.build import DataInfo, make_denoiser
-from gsure.training.checkpoints import Checkpoint
 from gsure.training.settings import Settings, known
+from gsure.training.state import TrainState
 
-CheckpointName = Literal["best", "last"] | int
-"""A checkpoint of a run: the one that validated best, the last one, or that of a step."""
+VERSION = 2
+"""Of the folder: its files, and the names of settings."""
+
+
+@dataclass(frozen=True)
+class DataInfo:
+    """What a run must know of its data, to build the denoiser and to recognise the data when it is resumed."""
+
+    shape: tuple[int, ...]
+    basis: str
+    mask_shape: tuple[int, ...]
+    unit: tuple[int, ...]
+    is_complex: bool
+    max_std: float
+    scales: tuple[float, float]
+    """Smallest and largest number that raw signals were divided by."""
+    samples: int
+    made_by: dict[str, Any]
+
+    @staticmethod
+    def of(data: Measurements) -> "DataInfo":
+        scales = data.scales()
+        return DataInfo(
+            shape=tuple(data.shape),
+            basis=type(data.basis).__name__,
+            mask_shape=data.mask_shape,
+            unit=data.unit,
+            is_complex=data.header["complex"],
+            max_std=data.max_std,
+            scales=(float(scales.min()), float(scales.max())),
+            samples=len(data),
+            made_by={key: data.header[key] for key in ("source", "corruption", "sigma_0", "seed")},
+        )
 
 
 @dataclass(frozen=True)
 class Config:
-    """config.yaml: the settings, the files, and what is known of the data."""
+    """config.yaml: the settings, the files, what is known of the data, and the request that the run answers."""
 
     settings: Settings
     data_info: DataInfo
     data: str
     clean: str | None
-    own_network: bool = False
-    gsure: str = gsure.__version__
+    own_network: bool
+    request: Request
+    data_request: Request | None
+    """What `gsure corrupt` or `gsure import` was asked for."""
 
-    def completed(self, step: int) -> bool:
-        """Whether the weights of this step have learned from signals whose missing part was filled in."""
+    def learned_from_imputed(self, step: int) -> bool:
+        """Whether the weights of this step have learned from signals whose missing part was imputed."""
         return any(at < step for at in self.settings.impute_at)
 
     def as_dict(self) -> dict[str, Any]:
-        return json.loads(json.dumps(dataclasses.asdict(self)))  # tuples to lists, as YAML and JSON want them
+        plain = json.loads(json.dumps(dataclasses.asdict(self)))  # tuples to lists, as YAML and JSON want them
+        return {"version": VERSION, **plain}
 
     @staticmethod
     def from_dict(values: Mapping[str, Any], where: str) -> "Config":
         try:
-            about: dict[str, Any] = {
-                key: tuple(value) if isinstance(value, list) else value for key, value in dict(values["about"]).items()
+            if (version := values["version"]) != VERSION:
+                raise ValueError(f"{where} has format version {version}, but this gsure reads version {VERSION} only.")
+            info: dict[str, Any] = {
+                key: tuple(value) if isinstance(value, list) else value
+                for key, value in dict(values["data_info"]).items()
             }
             settings = Settings(**known(values["settings"], where))
-            rest = {key: values[key] for key in ("data", "clean", "own_network", "gsure")}
-            return Config(settings, DataInfo(**about), **rest)
+            rest = {key: values[key] for key in ("data", "clean", "own_network", "request", "data_request")}
+            return Config(settings, DataInfo(**info), **rest)
         except (KeyError, TypeError, AttributeError) as error:
             raise ValueError(f"{where} is not a configuration that this gsure can read ({error}).") from error
 
 
 @dataclass(frozen=True)
 class Run:
-    """A folder that `gsure train` made."""
+    """A folder that `gsure train` wrote."""
 
     path: Path
 
@@ -92,6 +131,26 @@ class Run:
         with replacing(self.path / "config.yaml") as temporary:
             temporary.write_text(yaml.safe_dump(config.as_dict(), sort_keys=False, allow_unicode=True))
 
+    def start(self, config: Config, tensors: Mapping[str, torch.Tensor], header: Mapping[str, Any]) -> None:
+        """Create the folder. Its first checkpoint comes before config.yaml, which makes it a run: any run can be resumed."""
+        try:
+            self.checkpoints.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise OSError(
+                f"The folder {self.path} cannot be created: {error.strerror}. Choose another --out."
+            ) from error
+        checkpoints.write(checkpoints.path_of(self.checkpoints, 0), tensors, header)
+        self.write_config(config)
+
+    def is_empty(self) -> bool:
+        """Nothing in it, or only what a run that was killed in its first moment left there."""
+        return self.path.is_dir() and all(inside.name == "checkpoints" for inside in self.path.iterdir())
+
+    def archive(self) -> Path:
+        """A run may be days of work: --force makes room for another, but deletes nothing."""
+        names = (self.path.with_name(f"{self.path.name}.old-{k}") for k in itertools.count(1))
+        return self.path.rename(next(name for name in names if not name.exists()))
+
     def read_metrics(self) -> list[dict[str, Any]]:
         """Every line; the last may be incomplete, if the run was killed while writing it."""
         lines = self.metrics.read_text().splitlines() if self.metrics.exists() else []
@@ -104,104 +163,80 @@ class Run:
                     raise ValueError(f"{self.metrics} is damaged at line {number + 1}.") from error
         return parsed
 
-    def forget_metrics_after(self, step: int) -> None:
+    def discard_metrics_after(self, step: int) -> None:
         lines = [json.dumps(line) + "\n" for line in self.read_metrics() if line["step"] <= step]
         with replacing(self.metrics) as temporary:
             temporary.write_text("".join(lines))
 
-    def log(self, line: Mapping[str, Any]) -> None:
-        with self.metrics.open("a") as file:
+
+class Log:
+    """metrics.jsonl, and TensorBoard if asked for. Times are those of this process, and count from its start."""
+
+    def __init__(self, run: Run, accelerator: Accelerator, first: int, board: Any) -> None:
+        self.run, self.accelerator, self.board = run, accelerator, board
+        self.began, self.logged = time.monotonic(), first
+
+    def close(self) -> None:
+        if self.board is not None:
+            self.board.close()
+
+    @contextlib.contextmanager
+    def aside(self) -> Iterator[None]:
+        """Time that does not count as training."""
+        left = time.monotonic()
+        yield
+        self.began += time.monotonic() - left
+
+    def write(self, state: TrainState) -> str:
+        """Log the mean loss since the last time; returns it in words."""
+        loss = float(np.mean(state.losses))
+        if self.accelerator.num_processes > 1:
+            loss = float(self.accelerator.reduce(torch.tensor(loss, device=self.accelerator.device), "mean"))
+        line = {
+            "step": state.step,
+            "loss": loss,
+            "lr": state.optimizer.param_groups[0]["lr"],
+            "steps_per_second": (state.step - self.logged) / (time.monotonic() - self.began),
+            "memory_gb": _peak_memory(self.accelerator.device) / 1e9,
+        }
+        self._append(line)
+        self.began, self.logged = time.monotonic(), state.step
+        return f"loss {loss:.4f}"
+
+    def write_validation(self, step: int, result: dict[str, Any], is_best: bool) -> str:
+        self._append({"step": step, "validation": result})
+        names = {"estimate": "held-out error", "true": "true error", "full": "error on full signals"}
+        parts = [
+            f"{words} {result[name]['mean']:.5f} ± {result[name]['se']:.5f}"
+            for name, words in names.items()
+            if name in result
+        ]
+        return f"step {step:,}: {', '.join(parts)}{' (best so far)' if is_best else ''}"
+
+    def _append(self, line: dict[str, Any]) -> None:
+        if not self.accelerator.is_main_process:
+            return
+        with self.run.metrics.open("a") as file:
             file.write(json.dumps(line) + "\n")
+        if self.board is not None:
+            for name, value in line.get("validation", line).items():
+                if name not in ("step", "t_bins"):
+                    self.board.add_scalar(name, value["mean"] if isinstance(value, dict) else value, line["step"])
 
 
-def is_empty(path: Path) -> bool:
-    """Nothing in it, or only what a run that was killed in its first moment left there."""
-    return path.is_dir() and all(inside.name == "checkpoints" for inside in path.iterdir())
+def _peak_memory(device: torch.device) -> int:
+    if device.type == "cuda":
+        return torch.cuda.max_memory_allocated(device)
+    status = Path("/proc/self/status")  # where there is one: ru_maxrss starts at the peak of the parent process
+    if status.exists() and (match := re.search(r"VmHWM:\s+(\d+) kB", status.read_text())):
+        return int(match[1]) * 1024
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
 
 
-def archive(path: Path) -> Path:
-    """A run may be days of work: --force makes room for another, but deletes nothing."""
-    names = (path.with_name(f"{path.name}.old-{k}") for k in itertools.count(1))
-    return path.rename(next(aside for aside in names if not aside.exists()))
-
-
-def start(path: Path, config: Config, first: Mapping[str, Any]) -> Run:
-    """Make the folder. Its first checkpoint comes before config.yaml, which makes it a run: so any run can be resumed."""
-    run = Run(path)
+def open_board(out: Path) -> Callable[[int], Any]:
+    """What opens TensorBoard's file for a run that starts from a step. Raises an error at once if it is not installed."""
     try:
-        run.checkpoints.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise OSError(f"The folder {path} cannot be made: {error.strerror}. Choose another --out.") from error
-    checkpoints.write(checkpoints.path_of(run.checkpoints, 0), **first)
-    run.write_config(config)
-    return run
-
-
-def load(
-    path: str | Path,
-    checkpoint: CheckpointName = "best",
-    *,
-    basis: Basis | None = None,
-    network: nn.Module | None = None,
-) -> Denoiser:
-    """The denoiser of a run (or of one checkpoint file), with averaged weights, ready to sample and restore.
-
-    `which` is the checkpoint that validated best (the last, if nothing was held out), the last one, or that of a step.
-    A basis or network of your own, with which the run was trained, must be given again.
-    """
-    return load_with_config(path, checkpoint, basis=basis, network=network).denoiser
-
-
-class Loaded(NamedTuple):
-    """The denoiser of a checkpoint, and what is known of it."""
-
-    denoiser: Denoiser
-    config: Config
-    step: int
-    checksum: int
-    """Of the weights: a run that was trained anew has others at the same place and step."""
-
-
-def load_with_config(
-    path: str | Path,
-    checkpoint: CheckpointName = "best",
-    *,
-    basis: Basis | None = None,
-    network: nn.Module | None = None,
-) -> Loaded:
-    """What `load` returns, and what was not asked there."""
-    found = _find(Path(path), checkpoint)
-    config = Config.from_dict(found.header["config"], str(found.path))
-    if config.own_network and network is None:
-        raise ValueError(f"{path} was trained with a network of your own: pass load(..., network=...).")
-    denoiser = make_denoiser(config.settings, config.data_info, basis or _basis(config.data_info.basis, found), network)
-    try:
-        denoiser.network.load_state_dict(found.part("ema"))
-    except RuntimeError as error:
-        raise ValueError(f"The weights in {found.path} do not fit the network: {error}") from error
-    return Loaded(denoiser.eval(), config, found.step, found.header["checksum"])
-
-
-def _find(path: Path, checkpoint: CheckpointName) -> Checkpoint:
-    if path.is_file():
-        return checkpoints.read(path)
-    run = Run(path)
-    if not run.exists():
-        raise ValueError(f"{path} is neither a run of gsure train nor a checkpoint.")
-    if isinstance(checkpoint, int):
-        if checkpoint not in (steps := checkpoints.steps_of(run.checkpoints)):
-            raise ValueError(f"{path} has no checkpoint of step {checkpoint}; it has {', '.join(map(str, steps))}.")
-        return checkpoints.read(checkpoints.path_of(run.checkpoints, checkpoint))
-    if checkpoint == "best" and run.best.exists():
-        return checkpoints.read(run.best)
-    return checkpoints.read_latest(run.checkpoints)[0]
-
-
-def _basis(name: str, found: Checkpoint) -> Basis:
-    if "V" in found.part("basis"):
-        return Dense(found.part("basis")["V"])
-    if name not in BASES:
-        raise ValueError(
-            f"This run was trained in the basis {name!r}, which is not one of gsure's: pass load(..., basis=...)."
-        )
-    return BASES[name]()
+        from torch.utils.tensorboard import SummaryWriter
+    except ImportError as error:
+        raise ValueError("TensorBoard is not installed: pip install 'gsure-diffusion[tensorboard]'.") from error
+    return lambda first: SummaryWriter(str(out / "tensorboard"), purge_step=first + 1)

@@ -23,53 +23,50 @@ class Settings:
     """Everything that a run does, but for its files. Defaults serve a small image set; presets change them together."""
 
     train_on: Literal["measurements", "clean", "naive"] = _setting(
-        "measured", "measured: learn from what was measured; oracle: from --clean; naive: from ȳ as if it were clean"
+        "measurements",
+        "measurements; or, to compare with, clean: the signals of --clean; naive: measurements as if they were clean",
     )
     objective: Literal["tweedie", "gsure-y", "gsure", "paper", "exact"] = _setting(
         "tweedie", "the loss, see docs/method.md"
     )
     weighting: Literal["x", "eps", "v"] = _setting(
-        "one", "weight over time of the error in x; snr makes it one in ε, v one in v"
+        "x", "weight over t: x weights errors in x equally, eps errors in ε, v errors in v"
     )
-    coverage_weighting: bool = _setting(True, "W = E[P]^(-1/2); no-coverage-weighting is W = I, as the paper's CelebA")
+    coverage_weighting: bool = _setting(True, "W = E[P]^(-1/2); without it W = I, as in the paper's CelebA experiments")
     hide: float = _setting(0.0, "hide this share of what was measured from the network, and keep it in the loss")
     impute_at: tuple[int, ...] = _setting(
         (),
-        "steps after which the model fills in what was not measured, to learn from whole signals from then on; 0: before the "
-        "first, by a Gaussian law with the moments of the measurements",
+        "steps after which the model imputes what was not measured and learns from fully sampled signals; at 0 a Gaussian "
+        "with the second moments of the measurements does",
     )
-    impute_count: int = _setting(
-        10_000, "how many measurements the model fills in, at most; the others are not used then"
-    )
-    impute_sampling_steps: int = _setting(10, "network calls to fill in one")
+    impute_count: int = _setting(10_000, "number of measurements that are imputed, at most; the others are then not used")
+    impute_sampling_steps: int = _setting(10, "sampling steps of each imputation")
     divergence: Literal["double-backward", "finite-difference"] = _setting(
         "double-backward", "how gsure-y, gsure, paper and exact estimate it"
     )
-    divergence_fraction: float = _setting(1.0, "on this share of each batch")
+    divergence_fraction: float = _setting(1.0, "estimate the divergence on this share of each batch")
 
-    predicts: Literal["x", "eps", "v"] = _setting("x", "what the network puts out")
-    mask_conditioned: bool = _setting(False, "tell the network which entries were measured")
+    predicts: Literal["x", "eps", "v"] = _setting("x", "what the network predicts")
+    mask_conditioned: bool = _setting(False, "give the network the mask as an input")
     network: Literal["unet", "mlp"] = _setting("unet", "unet for square images, mlp for anything")
     width: int = _setting(32, "channels at full resolution; hidden units of an mlp")
     multipliers: tuple[int, ...] = _setting((1, 2, 2), "unet: channels at each resolution, as multiples of width")
     attention: tuple[int, ...] = _setting((), "unet: resolutions that have attention")
     depth: int = _setting(3, "mlp: hidden layers")
-    dropout: float = _setting(0.1, "unet")
-    groups: int = _setting(32, "unet: groups of normalisation, at most; few in a narrow network")
+    dropout: float = _setting(0.1, "unet: dropout rate")
+    groups: int = _setting(32, "unet: groups of each normalisation, at most; use few in a narrow network")
     layers: int = _setting(2, "unet: residual blocks at each resolution on the way down, one more on the way up")
-    patch: int = _setting(
-        1, "unet: takes patches of so many pixels squared as channels; wider networks in the same time"
-    )
+    patch: int = _setting(1, "unet: side of the square patches of pixels that become channels; for wider, faster networks")
 
     schedule: Literal["for_noise", "linear", "cosine"] = _setting(
-        "for_noise", "for_noise: linear, entered where its noise reaches the data's"
+        "for_noise", "noise schedule; for_noise is linear and starts at the noise level of the data"
     )
     beta_1: float = _setting(1e-4, "for_noise, linear: first step")
     beta_T: float = _setting(0.02, "for_noise, linear: last step; the paper prints 0.2 and uses 0.02")  # noqa: N815
-    T: int = _setting(1000, "number of noise levels")
+    T: int = _setting(1000, "number of timesteps")
 
-    steps: int = _setting(10_000, "steps of the optimizer", free=True)
-    batch: int = _setting(64, "measurements a step, over all processes")
+    steps: int = _setting(10_000, "training steps", free=True)
+    batch: int = _setting(64, "measurements per step, over all processes")
     accumulate: int = _setting(1, "parts in which a process computes its share of a batch, to save memory")
     lr: float = _setting(2e-4, "learning rate of Adam")
     warmup: int = _setting(0, "steps over which the learning rate rises from zero")
@@ -77,20 +74,20 @@ class Settings:
         "none", "how the learning rate falls to zero at the last step"
     )
     clip: float = _setting(1.0, "largest norm of the gradient; 0 is no limit")
-    ema: float = _setting(0.999, "decay of the average of weights that samples and is validated")
+    ema: float = _setting(0.999, "decay of the averaged weights, which sample and are validated")
     flip: bool = _setting(False, "mirror half of the measurements; only for corruptions that commute with it")
-    precision: Literal["float32", "bf16"] = _setting("float32", "bf16: mixed precision, where the hardware has it")
+    precision: Literal["float32", "bf16"] = _setting("float32", "bf16 is mixed precision, where the hardware has it")
     channels_last: bool = _setting(True, "memory format of the unet; faster on CPUs and on recent GPUs")
-    compile: bool = _setting(False, "torch.compile the network: minutes first, faster steps then")
-    seed: int = _setting(0, "of weights, order and noise")
+    compile: bool = _setting(False, "torch.compile the network: takes minutes first, then steps are faster")
+    seed: int = _setting(0, "seed of weights, order and noise")
 
     held_out: float = _setting(0.05, "share of the groups kept for validation; 0 validates nothing")
-    t_bins: int = _setting(8, "validation: parts of the range of t, each with its own estimate", free=True)
-    validate_on: int = _setting(256, "validation: at most so many of the held-out measurements", free=True)
+    t_bins: int = _setting(8, "validation: bins of t, each with its own estimate", free=True)
+    validate_on: int = _setting(256, "validation: number of held-out measurements, at most", free=True)
     checkpoint_every: int = _setting(500, "steps between checkpoints; each is validated", free=True)
     picture_every: int = _setting(1000, "steps between pictures; 0 draws none", free=True)
     log_every: int = _setting(50, "steps between lines of metrics.jsonl", free=True)
-    keep: int = _setting(2, "how many checkpoints stay, besides the best", free=True)
+    keep: int = _setting(2, "number of checkpoints to keep, besides the best", free=True)
 
     def __post_init__(self) -> None:
         for name in ("multipliers", "attention", "impute_at"):
@@ -129,7 +126,7 @@ class Settings:
                 raise ValueError(f"{option(name)} must lie in [0, 1), but is {getattr(self, name)}.")
         if not self.multipliers or min(self.multipliers) < 1:
             raise ValueError(
-                f"--multipliers are whole numbers of at least 1, one a resolution, but are {self.multipliers}."
+                f"--multipliers are integers of at least 1, one per resolution, but are {self.multipliers}."
             )
         if not 0 < self.lr < float("inf"):
             raise ValueError(f"--lr must be a positive number, but is {self.lr}.")
@@ -139,11 +136,11 @@ class Settings:
                     f"{option(name)} divides the range of t, so it cannot exceed T = {self.T}, but is {getattr(self, name)}."
                 )
         if list(self.impute_at) != sorted({step for step in self.impute_at if step >= 0}):
-            raise ValueError(f"--impute-at are growing numbers of steps, of at least 0, but are {self.impute_at}.")
+            raise ValueError(f"--impute-at are increasing numbers of steps, of at least 0, but are {self.impute_at}.")
         needs_divergence = self.objective in ("gsure-y", "gsure", "paper", "exact")
         if self.compile and needs_divergence and self.divergence == "double-backward":
             raise ValueError(
-                f"torch.compile has no double backward, which {self.objective} asks for: leave --compile away, or add "
+                f"torch.compile has no double backward, which {self.objective} needs: omit --compile, or add "
                 "--divergence finite-difference."
             )
 

@@ -1,34 +1,41 @@
-"""A state: a run with everything that training it takes, opened, checked and, when it goes on, restored."""
+"""What changes while a model trains, and the processes that change it together."""
 
+import atexit
+import contextlib
 import dataclasses
+import importlib
+import math
 import os
-import shlex
+import traceback
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
-from accelerate import Accelerator
+from accelerate import Accelerator, DistributedDataParallelKwargs
+from accelerate.state import AcceleratorState, PartialState
 from torch import Tensor, nn
 from torch.optim.swa_utils import get_ema_multi_avg_fn
 
 from gsure.basis import Dense
 from gsure.denoiser import Denoiser
-from gsure.objective import Objective
 from gsure.training import checkpoints
 from gsure.training.checkpoints import Checkpoint
-from gsure.training.examples import Examples
-from gsure.training.run import Config, Run
-from gsure.training.settings import Settings
+
+
+class Unread(NamedTuple):
+    """The losses and times of one step, and the norm of its gradient, still on the device."""
+
+    losses: Tensor
+    t: Tensor
+    gradient_norm: Tensor
 
 
 @dataclass
 class TrainState:
-    accelerator: Accelerator
-    run: Run
-    config: Config
-    examples: Examples
-    held_out: Examples | None
+    """Weights, their average, the optimizer, and how far they have come. Only `training/loop.py` changes it."""
+
     denoiser: Denoiser
     """Its network may be wrapped, to run on several processes or in mixed precision."""
     network: nn.Module
@@ -36,48 +43,39 @@ class TrainState:
     averaged: Denoiser
     """What samples and is validated: the denoiser with averaged weights."""
     optimizer: torch.optim.Adam
-    objective: Objective
-    first: int = 0
-    """Steps already done."""
+    step: int = 0
+    """Steps done."""
     best: dict[str, Any] | None = None
     """Step, mean and standard error of the best validation so far."""
-    notes: list[str] = dataclasses.field(default_factory=list)
-    """What a person should know before it starts."""
     losses: list[float] = dataclasses.field(default_factory=list)
-    """Since the last line of the log."""
+    """Of the steps since the last line of the log, as far as they were read."""
+    unread: list[Unread] = dataclasses.field(default_factory=list)
+    """Of the steps since then: reading a loss makes the host wait for the device."""
 
-    @property
-    def settings(self) -> Settings:
-        return self.config.settings
+    @torch.no_grad()
+    def average(self, decay: float) -> None:
+        """ema ← d ema + (1-d) weights; the average starts with the weights that the first step made."""
+        get_ema_multi_avg_fn(decay if self.step > 0 else 0.0)(*self._averages, None)
+        for mine, current in zip(self.averaged.network.buffers(), self.network.buffers(), strict=True):
+            mine.copy_(current)
 
-    @property
-    def resume_command(self) -> str:
-        if self.config.own_network:
-            return f"gsure.train({self.config.data!r}, {str(self.run.path)!r}, resume=True, network=...)"
-        nodes, each = os.environ.get("GROUP_WORLD_SIZE", "1"), os.environ.get("LOCAL_WORLD_SIZE", "1")
-        several = f"--nnodes {nodes} --rdzv-endpoint ... " if nodes != "1" else ""
-        launch = (
-            "gsure" if self.accelerator.num_processes == 1 else f"torchrun {several}--nproc-per-node {each} -m gsure"
-        )
-        return f"{launch} train {shlex.quote(self.config.data)} --out {shlex.quote(str(self.run.path))} --resume"
+    @cached_property
+    def _averages(self) -> tuple[list[Tensor], list[Tensor]]:
+        return list(self.averaged.network.parameters()), list(self.network.parameters())
 
-    @property
-    def introduction(self) -> str:
-        settings, device, processes = self.settings, self.accelerator.device, self.accelerator.num_processes
-        millions = sum(parameter.numel() for parameter in self.network.parameters()) / 1e6
-        held_out = 0 if self.held_out is None else len(self.held_out)
-        parts = [
-            f"{len(self.examples):,} measurements of {' × '.join(map(str, self.config.data_info.shape))} ({settings.train_on})",
-            f"{held_out:,} held out; {type(self.network).__name__} of {millions:.2f} M parameters",
-            f"{settings.objective}, {settings.steps:,} steps of {settings.batch}; {device.type}",
-            f"{processes} process{'es' if processes > 1 else ''}",
-            *([f"{torch.get_num_threads()} threads"] if device.type == "cpu" else []),
-            settings.precision,
-        ]
-        return ", ".join(parts)
+    def read_losses(self) -> str | None:
+        """Read the losses of the steps since the last call; returns a sentence if one of them is not finite."""
+        first = self.step - len(self.unread)
+        for number, (losses, t, norm) in enumerate(self.unread, start=first):
+            mean = float(losses.mean())
+            if not (math.isfinite(mean) and math.isfinite(float(norm))):
+                return _what_is_not_finite(number, losses.cpu(), t.cpu())
+            self.losses.append(mean)
+        self.unread = []
+        return None
 
-    def header(self, step: int) -> dict[str, Any]:
-        return {"step": step, "best": self.best, "losses": self.losses, "config": self.config.as_dict()}
+    def header(self, config: dict[str, Any]) -> dict[str, Any]:
+        return {"step": self.step, "best": self.best, "losses": self.losses, "config": config}
 
     def tensors(self) -> dict[str, Tensor]:
         """All that changes, and the basis if it is a matrix."""
@@ -101,22 +99,58 @@ class TrainState:
             raise ValueError(
                 f"The weights in {found.path} do not fit the network of these settings: {error}"
             ) from error
-        self.first, self.best, self.losses = found.step, found.header["best"], found.header["losses"]
+        self.step, self.best, self.losses = found.step, found.header["best"], found.header["losses"]
 
-    @cached_property
-    def _averages(self) -> tuple[list[Tensor], list[Tensor]]:
-        return list(self.averaged.network.parameters()), list(self.network.parameters())
 
-    @torch.no_grad()
-    def average(self, step: int) -> None:
-        """ema ← d ema + (1-d) weights; the average starts with the weights that the first step made."""
-        get_ema_multi_avg_fn(self.settings.ema if step > 0 else 0.0)(*self._averages, None)
-        for mine, current in zip(self.averaged.network.buffers(), self.network.buffers(), strict=True):
-            mine.copy_(current)
+def _what_is_not_finite(step: int, losses: Tensor, t: Tensor) -> str:
+    bad = ~losses.isfinite()
+    what = f"The loss of {int(bad.sum())} samples" if bad.any() else "The gradient"
+    times = sorted((t[bad] if bad.any() else t).tolist())
+    listed = ", ".join(map(str, times[:20])) + (", ..." if len(times) > 20 else "")
+    return f"{what} became infinite or not a number at step {step}, at t = {listed}."
 
-    def any_process(self, claim: bool) -> bool:
-        """Whether one of the processes says so; all hear the same."""
-        if self.accelerator.num_processes == 1:
-            return claim
-        said = torch.tensor(float(claim), device=self.accelerator.device)
-        return float(self.accelerator.reduce(said, "sum")) > 0
+
+@contextlib.contextmanager
+def accelerated(precision: str = "float32") -> Iterator[Accelerator]:
+    """An `Accelerator` for a block. The process group behind it serves all blocks of a process, and ends with the process.
+
+    A group whose threads outlive the interpreter aborts the process. Two things would keep it alive: `torch.distributed.nn`,
+    which holds the group in its default arguments if it is first imported while there is one (the constructor of
+    `DistributedDataParallel` does that), and a network that is still wrapped. So import the one before the group is created,
+    and let go of the other before this block is left.
+    """
+    launched = int(os.environ.get("WORLD_SIZE", "1"))
+    if launched > 1 and not torch.distributed.is_initialized():
+        importlib.import_module("torch.distributed.nn")
+        atexit.register(_end_group)
+    AcceleratorState._reset_state()  # otherwise a process could use one precision only
+    accelerator = Accelerator(
+        cpu=not torch.cuda.is_available(),  # torchrun's processes find each other only so; and MPS has no float64
+        mixed_precision="bf16" if precision == "bf16" else "no",
+        kwargs_handlers=[DistributedDataParallelKwargs(broadcast_buffers=False)],  # forward passes may differ in number
+    )
+    if launched != accelerator.num_processes:
+        raise ValueError(
+            f"{launched} processes were launched, but accelerate sees {accelerator.num_processes}: on CPUs, use torchrun."
+        )
+    try:
+        yield accelerator
+        accelerator.wait_for_everyone()
+    except BaseException as error:
+        traceback.clear_frames(error.__traceback__)  # frames that failed inside of a wrapped network hold it
+        raise
+    finally:
+        accelerator.free_memory()
+
+
+def _end_group() -> None:
+    if torch.distributed.is_initialized():
+        PartialState().destroy_process_group()
+
+
+def any_process(accelerator: Accelerator, claim: bool) -> bool:
+    """Whether one of the processes says so; all hear the same."""
+    if accelerator.num_processes == 1:
+        return claim
+    said = torch.tensor(float(claim), device=accelerator.device)
+    return float(accelerator.reduce(said, "sum")) > 0

@@ -32,7 +32,7 @@ def summarize(run: Run) -> dict[str, Any]:
     summary: dict[str, Any] = {
         "run": str(run.path),
         "data": config.data,
-        "learns from": settings.train_on,
+        "trained on": settings.train_on,
         "objective": settings.objective,
         "step": max([line["step"] for line in lines] + steps, default=0),
         "of": settings.steps,
@@ -49,7 +49,7 @@ def summarize(run: Run) -> dict[str, Any]:
     if run.best.exists():
         best = checkpoints.read(run.best).header["best"]
         summary["best"] = f"{_with_error(best)} at step {best['step']:,}"
-    summary["gsure"] = config.gsure
+    summary["gsure"] = config.request["gsure"]
     return summary
 
 

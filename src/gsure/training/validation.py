@@ -1,12 +1,13 @@
-"""How good is the denoiser, without clean data: the exact estimate of its projected error on held-out measurements.
+"""Validation without clean data: the exact estimate of the projected denoising error on held-out measurements, and pictures.
 
-For each band of t and over all of them: the mean over held-out measurements of R_t's estimate, which is unbiased, with its
-standard error. Noise depends on (seed, measurement, band) alone, so two checkpoints are compared on the same noise. Where
-clean signals are at hand, the true error of the very same outputs stands beside it, and the error on fully sampled signals.
+For each bin of t and over all of them: the mean over held-out measurements of R_t's estimate, which is unbiased, with its
+standard error. Noise depends on (seed, measurement, bin) alone, so two checkpoints are compared on the same noise. Where
+clean signals are given, the true error of the same outputs stands beside it, and the error on fully sampled signals.
 """
 
 import itertools
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -14,16 +15,15 @@ import torch
 from accelerate import Accelerator
 from torch import Tensor
 
+from gsure.data.measurements import evenly_spread
 from gsure.denoiser import Denoiser
 from gsure.divergence import Divergence
 from gsure.measurement import Measurement
 from gsure.objective import Objective
-from gsure.random import generators, uniform
-from gsure.sampling import evaluating
+from gsure.plotting import as_picture, draw_rows, tint_missing
+from gsure.random import Stream, generators, normal, uniform
+from gsure.sampling import dpm, evaluating
 from gsure.training.examples import Examples
-
-STREAM = 1
-"""Keeps the noise of validation apart from that of training."""
 
 
 @torch.no_grad()
@@ -36,19 +36,21 @@ def validate(
 ) -> dict[str, Any]:
     """{"estimate": {"mean", "se"}, ..., "t_bins": [{"t", "estimate", "estimate_se", ...}]}; each process computes its share.
 
-    `advance` is told how many measurements have been denoised in a t_bin.
+    `advance` is called with the number of measurements that have just been denoised in a bin.
     """
     settings = held_out.settings
-    weighting = (
-        settings.weighting
-    )  # over t the error is weighted as in training, so that the best checkpoint is best for that
+    weighting = settings.weighting  # as in training, so that the best checkpoint is best for that
     exact = Objective(
-        "exact", coverage=held_out.coverage, weighting=weighting, divergence=Divergence("finite-difference")
+        "exact",
+        coverage=held_out.coverage,
+        weighting=weighting,
+        max_std=held_out.max_std,
+        divergence=Divergence("finite-difference"),
     )
     plain = Objective("tweedie", coverage=1.0, weighting=weighting)
     edges = [round(denoiser.schedule.T * k / settings.t_bins) for k in range(settings.t_bins + 1)]
-    n = min(len(held_out), settings.validate_on)
-    positions = np.arange(n) * len(held_out) // n  # from all over the file, not its first volumes
+    positions = evenly_spread(settings.validate_on, len(held_out))  # not only from the first volumes
+    n = len(positions)
     names = ("estimate",) if held_out.signals is None else ("estimate", "true", "difference", "full")
     values = {name: torch.zeros(n, settings.t_bins, dtype=torch.float64) for name in names}
     mine = np.arange(n)[accelerator.process_index :: accelerator.num_processes]
@@ -74,23 +76,23 @@ def _errors(
     device: torch.device,
 ) -> Iterator[tuple[str, Tensor]]:
     number, low, high = t_bin
-    measurement = held_out[positions]
-    shown = held_out.shown(measurement, positions).to(device)
-    measurement = measurement.to(device)
-    seed = held_out.settings.seed
+    pair, seed = held_out.pair(positions), held_out.settings.seed
+    measurement = pair.target.to(device)
+    input = measurement if pair.input is None else pair.input.to(device)
 
     def noise() -> list[torch.Generator]:
-        return generators(seed, STREAM, number, indices=positions)
+        return generators(seed, Stream.VALIDATION_NOISE, number, indices=positions, device=device)
 
-    u = uniform((len(positions),), generators(seed, STREAM, number, -1, indices=positions), like=measurement.ybar)
+    times = generators(seed, Stream.VALIDATION_TIMES, number, indices=positions, device=device)
+    u = uniform((len(positions),), times, like=measurement.ybar)
     t = low + 1 + (u * (high - low)).long().clamp(max=high - low - 1)
-    estimate = exact.loss(denoiser, shown, measurement, t, noise())
+    estimate = exact.loss(denoiser, input, measurement, t, noise())
     yield "estimate", estimate
     if held_out.signals is None:
         return
     xbar = held_out.xbar(positions).to(device)
     truth = Measurement._trusted(measurement.mask * xbar, measurement.mask, torch.zeros_like(measurement.std))
-    true = exact.loss(denoiser, shown, truth, t, noise())  # the same x̄_t, scored against the truth
+    true = exact.loss(denoiser, input, truth, t, noise())  # the same x̄_t, compared with the truth
     yield "true", true
     yield "difference", estimate - true
     yield "full", plain(denoiser, Measurement.clean(xbar), t, noise())
@@ -119,3 +121,49 @@ def standard_error(deviations: Tensor, groups: Tensor) -> Tensor:
     count = int(groups.max()) + 1
     by_group = torch.zeros(count, deviations.shape[1], dtype=deviations.dtype).index_add(0, groups, deviations)
     return (by_group**2).sum(0).sqrt() / len(deviations) * (count / max(1, count - 1)) ** 0.5
+
+
+def draw_samples(
+    path: Path, denoiser: Denoiser, examples: Examples, step: int, rows: int = 4, columns: int = 8
+) -> None:
+    """Samples by 25 steps of DPM-Solver++, from the same noise each time."""
+    data, n = examples.measurements, rows * columns
+    noise = generators(examples.settings.seed, Stream.PREVIEW_SAMPLES, indices=range(n))
+    steps = min(25, denoiser.schedule.T)
+    x = data.basis.to_signal(dpm(denoiser, (n, *data.shape), steps, "quadratic", generator=noise)).cpu()
+    pictures = [as_picture(sample, data.header["complex"]) for sample in x]
+    lines = [("", pictures[row * columns :][:columns]) for row in range(rows)]
+    draw_rows(path, lines, f"samples after {step:,} steps ({steps} sampling steps)")
+
+
+@torch.no_grad()
+def draw_denoised(path: Path, denoiser: Denoiser, held_out: Examples, step: int, columns: int = 8) -> None:
+    """Held-out measurements, noise added to them at three levels, and what the network makes of it."""
+    data = held_out.measurements
+    positions = list(range(min(columns, len(data))))
+    like = next(denoiser.parameters())
+    pair, seed = held_out.pair(positions), held_out.settings.seed
+    measurement = pair.target.to(like.device)
+    input = measurement if pair.input is None else pair.input.to(like.device)
+
+    def pictures(xbar: torch.Tensor) -> list[torch.Tensor]:
+        return [as_picture(x, data.header["complex"]) for x in data.basis.to_signal(xbar).cpu()]
+
+    measured = pictures(measurement.ybar)
+    if data.basis.is_signal:
+        kept = measurement.mask.expand_as(measurement.ybar).amax(1).cpu()
+        measured = [tint_missing(picture, mask) for picture, mask in zip(measured, kept, strict=True)]
+    rows = [("measured", measured)]
+    if pair.input is not None:
+        rows.append(("imputed", pictures(input.ybar)))
+    for share in (0.1, 0.3, 0.6):
+        t = torch.full((len(positions),), max(1, round(share * denoiser.schedule.T)), device=like.device)
+        alpha_bar_t = denoiser.schedule.at(t, like=measurement.ybar)
+        noise = generators(seed, Stream.PREVIEW_DENOISED, int(t[0]), indices=positions)
+        eps = normal(measurement.shape, noise, like=like)
+        xbar_t = input.perturb(alpha_bar_t, eps)
+        rows.append((f"t = {int(t[0])}", pictures(xbar_t)))
+        rows.append(("denoised", pictures(denoiser(xbar_t, t, input.mask))))
+    if held_out.signals is not None:
+        rows.append(("clean", pictures(held_out.xbar(positions))))
+    draw_rows(path, rows, f"held-out measurements after {step:,} steps")

@@ -1,4 +1,8 @@
-"""Signals as pictures inside the page: mosaics in as few pixels as they have, enlarged by the browser."""
+"""Signals as pictures, and pictures as data: URLs for an HTML page.
+
+A picture is a tensor of shape (h, w) or (h, w, 3) in [0, 1]. A page gets mosaics with one pixel per pixel of the signal, which
+the browser enlarges.
+"""
 
 import base64
 import io
@@ -11,34 +15,79 @@ import torch
 from PIL import Image
 from torch import Tensor
 
-from gsure.data.measurements import Measurements
-from gsure.plotting import as_picture, tint_missing
-
 CLEAR = 255
-"""Of a palette of heat, the colour that is none."""
+"""Index of the transparent colour in the palette of a map."""
+MISSING = (0.55, 0.70, 0.90)
+"""Blue: grey is a value of grey images, and sand is the colour of skin."""
+
+
+def as_picture(x: Tensor, is_complex: bool) -> Tensor:
+    """A signal (c, h, w) as a picture. Complex images are shown as min-max normalised magnitudes, as in the paper."""
+    if is_complex:
+        magnitude = torch.linalg.vector_norm(x, dim=0)
+        return (magnitude - magnitude.min()) / (magnitude.max() - magnitude.min()).clamp(min=1e-12)
+    x = (x.clamp(-1, 1) + 1) / 2
+    return x.movedim(0, -1) if len(x) == 3 else x[0]
+
+
+def tint_missing(picture: Tensor, kept: Tensor) -> Tensor:
+    """The picture in blue where nothing was measured."""
+    colours = picture if picture.ndim == 3 else picture[..., None].expand(-1, -1, 3)
+    return torch.where(kept[..., None] == 1, colours, torch.tensor(MISSING))
+
+
+def root_sum_of_squares(x: Tensor) -> Tensor:
+    """(b, h, w): the root of the sum of squares over channels, which may be complex pairs or colours."""
+    return torch.linalg.vector_norm(x, dim=1)
+
+
+def shrink(x: Tensor, side: int) -> Tensor:
+    """(b, ..., h, w) with at most `side` pixels per side, averaged over areas."""
+    height, width = x.shape[-2:]
+    if max(height, width) <= side:
+        return x
+    factor = side / max(height, width)
+    target = (max(1, round(height * factor)), max(1, round(width * factor)))
+    return torch.nn.functional.interpolate(x.flatten(1, -3), target, mode="area").unflatten(1, x.shape[1:-2])
+
+
+def as_pictures(x: Tensor, is_complex: bool, side: int, kept: Tensor | None = None) -> list[Tensor]:
+    """Signals (b, c, h, w) as small pictures, blue where `kept` (b, h, w) is 0.
+
+    Takes magnitudes first and averages second: the average of complex numbers with different phases is too dark.
+    """
+    pictures = torch.stack([as_picture(one, is_complex) for one in x])
+    if pictures.ndim == 4:  # colours last
+        small = list(shrink(pictures.movedim(-1, 1), side).movedim(1, -1))
+    else:
+        small = list(shrink(pictures[:, None], side)[:, 0])
+    if kept is None:
+        return small
+    masks = (shrink(kept[:, None].float(), side)[:, 0] > 0.5).float()
+    return [tint_missing(picture, mask) for picture, mask in zip(small, masks, strict=True)]
 
 
 class Picture(NamedTuple):
-    """An image as a data: address, what is to be seen on it, and its size in its own pixels."""
+    """An image as a data: URL, with its alternative text and its size in pixels."""
 
-    address: str
+    url: str
     alt: str
     width: int
     height: int
     is_coarse: bool
-    """Of so few pixels that they are shown as squares."""
+    """Has so few pixels that the page shows them as squares."""
 
 
 def mosaic(pictures: Sequence[Tensor], columns: int, alt: str) -> Picture:
-    """Pictures in rows, with clear gaps between them: a page may be light or dark."""
+    """Pictures in rows, with transparent gaps because a page may be light or dark."""
     in_colour = any(picture.ndim == 3 for picture in pictures)
     tiles = [_tile(picture, in_colour) for picture in pictures]
     canvas = _lay(tiles, columns, np.zeros(4 if in_colour else 2, np.uint8))
     return _encode(Image.fromarray(canvas, "RGBA" if in_colour else "LA"), alt, pictures[0].shape[0])
 
 
-def heat(values: Sequence[Tensor], columns: int, largest: float, alt: str) -> Picture:
-    """Maps of numbers from 0 to `largest`, from black over red to yellow."""
+def heat_maps(values: Sequence[Tensor], columns: int, largest: float, alt: str) -> Picture:
+    """Maps (h, w) of numbers from 0 (black) over red to `largest` (yellow)."""
     tiles = [(v / largest).clamp(0, 1).mul(CLEAR - 1).round().to(torch.uint8).numpy()[..., None] for v in values]
     canvas = _lay(tiles, columns, np.array([CLEAR], np.uint8))[..., 0]
     return _encode(_in_palette(canvas), alt, values[0].shape[0], transparency=CLEAR)
@@ -49,49 +98,16 @@ def colour_bar(alt: str) -> Picture:
 
 
 def colormap(values: Tensor, largest: float) -> Tensor:
-    """One such map as an RGB picture in [0, 1], to stand beside others."""
+    """One such map as a picture, for a mosaic with other pictures."""
     return torch.from_numpy(_palette()[((values / largest).clamp(0, 1) * (CLEAR - 1)).round().long().numpy()])
 
 
-def root_sum_of_squares(x: Tensor) -> Tensor:
-    """(b, h, w): the root of the sum of squares over channels, of complex pairs and of colours alike."""
-    return torch.linalg.vector_norm(x, dim=1)
-
-
-def shrink(x: Tensor, side: int) -> Tensor:
-    """(b, ..., h, w) at most `side` pixels high, by averages over areas."""
-    height, width = x.shape[-2:]
-    if max(height, width) <= side:
-        return x
-    factor = side / max(height, width)
-    target = (max(1, round(height * factor)), max(1, round(width * factor)))
-    return torch.nn.functional.interpolate(x.flatten(1, -3), target, mode="area").unflatten(1, x.shape[1:-2])
-
-
-def signals(x: Tensor, is_complex: bool, side: int) -> list[Tensor]:
-    """Magnitudes before averages: the mean of complex numbers of unlike phase is darker than any of them."""
-    pictures = torch.stack([as_picture(one, is_complex) for one in x])
-    if pictures.ndim == 4:  # colours last
-        return list(shrink(pictures.movedim(-1, 1), side).movedim(1, -1))
-    return list(shrink(pictures[:, None], side)[:, 0])
-
-
-def measured(data: Measurements, positions: Sequence[int], side: int) -> list[Tensor]:
-    """Measurements as pictures: what is missing is blue, or, where it is no pixel that is missing, filled with zeros."""
-    measurement = data[list(positions)]
-    pictures = signals(data.basis.to_signal(measurement.ybar), data.header["complex"], side)
-    if not data.basis.is_signal:
-        return pictures
-    whole = shrink(measurement.mask.expand_as(measurement.ybar).amax(1)[:, None], side)[:, 0]
-    return [tint_missing(picture, (kept > 0.5).float()) for picture, kept in zip(pictures, whole, strict=True)]
-
-
-def figure(content: bytes, alt: str, widest: int = 1100, most: int = 120_000) -> Picture:
-    """A PNG that another command drew, made small enough to live in a page."""
+def embed_png(content: bytes, alt: str, widest: int = 1100, most: int = 120_000) -> Picture:
+    """A PNG file, reduced to fit into a page: at most `widest` pixels wide, and with fewer colours above `most` bytes."""
     with Image.open(io.BytesIO(content), formats=("PNG",)) as image:
         image.load()
         if len(content) <= most and image.width <= widest:
-            return Picture(_address(content), alt, *image.size, False)
+            return Picture(_url(content), alt, *image.size, False)
         flat = Image.new("RGB", image.size, "white")
         flat.paste(image.convert("RGBA"), mask=image.convert("RGBA").getchannel("A"))
     if flat.width > widest:
@@ -133,14 +149,14 @@ def _in_palette(canvas: np.ndarray) -> Image.Image:
 
 
 def _encode(image: Image.Image, alt: str, side: int, **options: int) -> Picture:
-    """Small ones twice or four times as large, pixel by pixel: some printers blur what a browser shows as squares."""
+    """Enlarges small images twice or four times by repeating pixels, because some printers blur what a browser does not."""
     factor = 1 if image.height == 1 else 4 if side <= 16 else 2 if side <= 32 else 1
     if factor > 1:
         image = image.resize((factor * image.width, factor * image.height), Image.Resampling.NEAREST)
     buffer = io.BytesIO()
     image.save(buffer, "PNG", optimize=True, **options)
-    return Picture(_address(buffer.getvalue()), alt, *image.size, side <= 64)
+    return Picture(_url(buffer.getvalue()), alt, *image.size, side <= 64)
 
 
-def _address(content: bytes) -> str:
+def _url(content: bytes) -> str:
     return f"data:image/png;base64,{base64.b64encode(content).decode()}"

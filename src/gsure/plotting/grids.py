@@ -1,0 +1,96 @@
+"""Pictures in rows and columns, as PNG files."""
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from gsure.plotting.figure import new_figure, save_png
+from gsure.plotting.images import as_picture, root_sum_of_squares
+
+
+def _show(axes: Any, values: Tensor, cmap: str = "gray", largest: float = 1.0) -> Any:
+    axes.set(xticks=[], yticks=[])
+    return axes.imshow(values.numpy(), cmap=cmap, vmin=0, vmax=largest, interpolation="nearest")
+
+
+def draw_rows(path: Path, rows: Sequence[tuple[str, Sequence[Tensor]]], title: str, width: float = 1.1) -> None:
+    """Rows of pictures with a name at the left of each row. `width` of a picture is in inches."""
+    columns = max(len(pictures) for _, pictures in rows)
+    figure = new_figure(width * columns + 0.6, width * len(rows) + 0.4)
+    grid = figure.subplots(len(rows), columns, squeeze=False)
+    for line, (name, pictures) in zip(grid, rows, strict=True):
+        for axes, picture in zip(line, pictures, strict=False):
+            _show(axes, picture)
+        for axes in line[len(pictures) :]:
+            axes.axis("off")
+        line[0].set_ylabel(name, fontsize=8)
+    figure.suptitle(title, fontsize=9)
+    save_png(figure, path, dpi=120)
+
+
+def draw_panel(folder: Path, signals: Mapping[str, Tensor], is_complex: bool) -> None:
+    """A PNG for each sample: baseline, mean, one draw and standard deviation; with "clean", also the truth and the error.
+
+    The standard deviations and errors of all samples share one colour scale, so you can compare panels (as in the paper).
+    """
+    maps = {"standard deviation": root_sum_of_squares(signals["std"])}
+    if "clean" in signals:
+        maps["error of the mean"] = root_sum_of_squares(signals["mean"] - signals["clean"])
+    largest = float(torch.cat([values.flatten() for values in maps.values()]).quantile(0.999)) or 1.0
+    names = {"baseline": "baseline", "mean": "mean of draws", "draw": "one draw", "clean": "clean"}
+    shown = {name: signals[kind] for kind, name in names.items() if kind in signals}
+    for k in range(len(signals["std"])):
+        columns = len(shown) + len(maps)
+        figure = new_figure(1.9 * columns + 0.5, 2.2)
+        axes = figure.subplots(1, columns)
+        for ax, x in zip(axes, shown.values(), strict=False):
+            _show(ax, as_picture(x[k], is_complex))
+        for ax, values in zip(axes[len(shown) :], maps.values(), strict=True):
+            image = _show(ax, values[k], "magma", largest)
+        for ax, name in zip(axes, [*shown, *maps], strict=True):
+            ax.set_title(name, fontsize=9)
+        figure.colorbar(image, ax=list(axes[len(shown) :]), shrink=0.85)
+        save_png(figure, folder / f"{k:05d}.png", dpi=130)
+
+
+def draw_comparison(
+    path: Path, rows: Sequence[tuple[str, Mapping[str, Tensor], Mapping[str, Tensor]]], is_complex: bool
+) -> None:
+    """Rows of signals, shown as pictures, and of standard deviations, shown as maps. All maps share one colour scale."""
+    spreads = [{name: root_sum_of_squares(x[None])[0] for name, x in stds.items()} for _, _, stds in rows]
+    largest = max(float(values.max()) for row in spreads for values in row.values())
+    columns = len(rows[0][1]) + len(rows[0][2])
+    figure = new_figure(1.8 * columns + 0.7, 1.9 * len(rows) + 0.3)
+    grid = figure.subplots(len(rows), columns, squeeze=False)
+    for line, (name, signals, _), maps in zip(grid, rows, spreads, strict=True):
+        for ax, x in zip(line, signals.values(), strict=False):
+            _show(ax, as_picture(x, is_complex))
+        for ax, values in zip(line[len(signals) :], maps.values(), strict=True):
+            image = _show(ax, values, "magma", largest)
+        line[0].set_ylabel(name, fontsize=9)
+    for ax, name in zip(grid[0], [*rows[0][1], *rows[0][2]], strict=True):
+        ax.set_title(name, fontsize=9)
+    figure.colorbar(image, ax=list(grid[:, -1]), shrink=0.85)
+    save_png(figure, path, dpi=130)
+
+
+def draw_measurements(path: Path, rows: Mapping[str, Sequence[Tensor]], coverage: Tensor, title: str) -> None:
+    """Rows of pictures with a name at the left of each row, and a map of the coverage at the right."""
+    columns, width = max(map(len, rows.values())), 1.5
+    figure = new_figure(width * (columns + 1.6) + 0.6, width * len(rows) + 0.7)
+    grid = figure.add_gridspec(len(rows), columns + 1, width_ratios=[1] * columns + [1.5])
+    for r, (name, pictures) in enumerate(rows.items()):
+        for c, picture in enumerate(pictures):
+            axes = figure.add_subplot(grid[r, c])
+            _show(axes, picture)
+            if c == 0:
+                axes.set_ylabel(name)
+    axes = figure.add_subplot(grid[:, -1])
+    image = _show(axes, coverage, "viridis")
+    axes.set_title("coverage E[P]", fontsize=10)
+    figure.colorbar(image, ax=axes, shrink=0.6)
+    figure.suptitle(title, fontsize=10)
+    save_png(figure, path, dpi=150)

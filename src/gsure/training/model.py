@@ -1,0 +1,148 @@
+"""From settings and what is known of the data to a denoiser and an objective; and from a run back to its denoiser."""
+
+from pathlib import Path
+from typing import Literal, NamedTuple
+
+import torch
+from torch import nn
+
+from gsure.basis import Basis, Dense
+from gsure.data.measurements import BASES
+from gsure.denoiser import Denoiser
+from gsure.divergence import Divergence
+from gsure.network import mlp, unet
+from gsure.objective import Objective
+from gsure.schedule import Schedule
+from gsure.training import checkpoints
+from gsure.training.checkpoints import Checkpoint
+from gsure.training.run import Config, DataInfo, Run
+from gsure.training.settings import Settings
+
+CheckpointName = Literal["best", "last"] | int
+"""A checkpoint of a run: the one that validated best, the last one, or that of a step."""
+
+
+def make_schedule(settings: Settings, max_std: float) -> Schedule:
+    match settings.schedule:
+        case "for_noise":
+            return Schedule.for_noise(max_std, settings.beta_1, settings.beta_T, settings.T)
+        case "linear":
+            schedule = Schedule.linear(settings.beta_1, settings.beta_T, settings.T)
+        case "cosine":
+            schedule = Schedule.cosine(settings.T)
+    schedule.check(max_std)
+    return schedule
+
+
+def make_network(settings: Settings, info: DataInfo, basis_is_signal: bool) -> nn.Module:
+    if settings.network == "mlp":
+        size = torch.Size(info.shape).numel()
+        return mlp(size, settings.width, settings.depth, settings.mask_conditioned, settings.seed)
+    if len(info.shape) != 3 or info.shape[1] != info.shape[2]:
+        raise ValueError(
+            f"A unet takes square images, but this data has shape {info.shape}: use --network mlp, or your own network in "
+            "Python."
+        )
+    spectral = settings.mask_conditioned and not basis_is_signal
+    network = unet(
+        info.shape[1],
+        info.shape[0],
+        settings.width,
+        settings.multipliers,
+        settings.attention,
+        settings.dropout,
+        settings.groups,
+        settings.patch,
+        settings.layers,
+        mask_input="embedding" if spectral else "channels" if settings.mask_conditioned else "none",
+        mask_shape=info.mask_shape if spectral else None,
+        seed=settings.seed,
+    )
+    if settings.channels_last:
+        network.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+    return network
+
+
+def make_denoiser(settings: Settings, info: DataInfo, basis: Basis, network: nn.Module | None = None) -> Denoiser:
+    """`network` is a user's own, in place of the one that the settings describe."""
+    schedule = make_schedule(settings, info.max_std)
+    network = make_network(settings, info, basis.is_signal) if network is None else network
+    return Denoiser(network, schedule, basis, settings.predicts, settings.mask_conditioned)
+
+
+def make_objective(settings: Settings, info: DataInfo, coverage: torch.Tensor, max_std: float) -> Objective:
+    return Objective(
+        settings.objective,
+        coverage=coverage,
+        weighting=settings.weighting,
+        hide=settings.hide,
+        unit=info.unit,
+        max_std=max_std,
+        divergence=Divergence(settings.divergence, settings.divergence_fraction),
+    )
+
+
+def load(
+    path: str | Path,
+    checkpoint: CheckpointName = "best",
+    *,
+    basis: Basis | None = None,
+    network: nn.Module | None = None,
+) -> Denoiser:
+    """The denoiser of a run (or of one checkpoint file), with averaged weights, ready to sample and restore.
+
+    `checkpoint` is the one that validated best (the last, if nothing was held out), the last one, or that of a step.
+    A basis or network of your own, with which the run was trained, must be given again.
+    """
+    return load_with_config(path, checkpoint, basis=basis, network=network).denoiser
+
+
+class Loaded(NamedTuple):
+    """The denoiser of a checkpoint, and what is known of it."""
+
+    denoiser: Denoiser
+    config: Config
+    step: int
+    checksum: int
+    """Of the weights: a run that was trained again has others at the same place and step."""
+
+
+def load_with_config(
+    path: str | Path, checkpoint: CheckpointName, basis: Basis | None = None, network: nn.Module | None = None
+) -> Loaded:
+    """What `load` returns, and what it was made of."""
+    found = _find(Path(path), checkpoint)
+    config = Config.from_dict(found.header["config"], str(found.path))
+    if config.own_network and network is None:
+        raise ValueError(f"{path} was trained with a network of your own: pass load(..., network=...).")
+    denoiser = make_denoiser(config.settings, config.data_info, basis or _basis(config.data_info.basis, found), network)
+    try:
+        denoiser.network.load_state_dict(found.part("ema"))
+    except RuntimeError as error:
+        raise ValueError(f"The weights in {found.path} do not fit the network: {error}") from error
+    return Loaded(denoiser.eval(), config, found.step, found.header["checksum"])
+
+
+def _find(path: Path, checkpoint: CheckpointName) -> Checkpoint:
+    if path.is_file():
+        return checkpoints.read(path)
+    run = Run(path)
+    if not run.exists():
+        raise ValueError(f"{path} is neither a run of gsure train nor a checkpoint.")
+    if isinstance(checkpoint, int):
+        if checkpoint not in (steps := checkpoints.steps_of(run.checkpoints)):
+            raise ValueError(f"{path} has no checkpoint of step {checkpoint}; it has {', '.join(map(str, steps))}.")
+        return checkpoints.read(checkpoints.path_of(run.checkpoints, checkpoint))
+    if checkpoint == "best" and run.best.exists():
+        return checkpoints.read(run.best)
+    return checkpoints.read_latest(run.checkpoints)[0]
+
+
+def _basis(name: str, found: Checkpoint) -> Basis:
+    if "V" in found.part("basis"):
+        return Dense(found.part("basis")["V"])
+    if name not in BASES:
+        raise ValueError(
+            f"This run was trained in the basis {name!r}, which is not one of gsure's: pass load(..., basis=...)."
+        )
+    return BASES[name]()

@@ -1,0 +1,272 @@
+"""Train: from files and settings to a run. Whatever can be refused is refused here, before any work and before any writing."""
+
+import contextlib
+import copy
+import dataclasses
+from pathlib import Path
+from typing import NamedTuple
+
+import torch
+from accelerate import Accelerator
+from torch import nn
+
+from gsure.basis import Basis
+from gsure.data.measurements import Measurements, Signals, open_clean, open_measurements
+from gsure.denoiser import Denoiser
+from gsure.files import Request, record_request, show_resumption
+from gsure.objective import Objective
+from gsure.progress import Bar
+from gsure.training import checkpoints
+from gsure.training.examples import Curriculum, Examples, Unchanging, open_examples
+from gsure.training.imputation import Imputing
+from gsure.training.loop import Loop
+from gsure.training.model import make_denoiser, make_objective
+from gsure.training.run import Config, DataInfo, Log, Run, open_board
+from gsure.training.settings import Settings, option
+from gsure.training.state import TrainState, accelerated
+
+
+def train(
+    data: str | Path,
+    out: str | Path,
+    settings: Settings | None = None,
+    *,
+    clean: str | Path | None = None,
+    resume: bool = False,
+    force: bool = False,
+    basis: Basis | None = None,
+    network: nn.Module | None = None,
+    tensorboard: bool = False,
+    progress: bool = False,
+) -> Denoiser:
+    """Train on the measurements of a file, record the run in the folder `out`, and return the denoiser (averaged weights).
+
+    `clean` is the file of clean signals. It is optional: it only adds the true error to the log, except with
+    `Settings(train_on="clean")`, which trains on it. `resume` continues from the latest checkpoint, with the settings of the
+    run or with `settings` if these differ in nothing that matters; `force` lets them differ, or archives an existing run.
+    """
+    arguments = {name: value for name, value in locals().items() if name not in ("settings", "resume", "force")}
+    run, board = Run(Path(out)), open_board(Path(out)) if tensorboard else None
+    _refuse_folder(run, resume, force)
+    settings = settings or (run.config.settings if resume else Settings())
+    request = record_request("train", arguments, dataclasses.asdict(settings))
+    with accelerated(settings.precision) as accelerator:
+        ready = setup(accelerator, data, run, settings, clean, resume, force, basis, network, request)
+        try:
+            first = ready.state.step
+            with contextlib.closing(
+                Log(run, accelerator, first, board(first) if board and accelerator.is_main_process else None)
+            ) as log:
+                loop = Loop(accelerator, run, ready.config, log)
+                loop(
+                    ready.state,
+                    make_curriculum(ready, accelerator, progress),
+                    ready.objective,
+                    ready.introduce,
+                    progress,
+                )
+        except OSError as error:
+            again = (
+                f"The last checkpoint is complete; fix this and resume with: {show_resumption(ready.config.request)}"
+            )
+            raise OSError(f"{str(error).rstrip('.')}. {again}") from error
+        finally:
+            ready.state.denoiser.network = ready.state.network  # lets go of the wrapper before the process group ends
+    return ready.state.averaged
+
+
+class Ready(NamedTuple):
+    """Everything that a loop takes, opened and checked."""
+
+    run: Run
+    config: Config
+    state: TrainState
+    examples: Examples
+    held_out: Examples | None
+    objective: Objective
+    notes: list[str]
+    introduction: str
+
+    def introduce(self, advance: Bar) -> None:
+        for note in self.notes:
+            advance.say(note, always=True)
+        advance.say(self.introduction)
+
+
+def make_curriculum(ready: Ready, accelerator: Accelerator, progress: bool) -> Curriculum:
+    if not ready.config.settings.impute_at:
+        return Unchanging(ready.examples, ready.held_out)
+    shown = progress and accelerator.is_main_process
+    return Imputing(ready.examples, ready.held_out, ready.run.path / "imputed", accelerator, shown)
+
+
+def setup(
+    accelerator: Accelerator,
+    data: str | Path,
+    run: Run,
+    settings: Settings,
+    clean: str | Path | None,
+    resume: bool,
+    force: bool,
+    basis: Basis | None,
+    network: nn.Module | None,
+    request: Request,
+) -> Ready:
+    """Open and check everything; then create the folder of the run, or restore its latest checkpoint."""
+    notes: list[str] = []
+    stored = run.config if resume else None
+    measurements = open_measurements(data, basis)
+    signals = _open_clean(clean, stored, settings, measurements, notes)
+    if stored is not None and stored.settings == settings:
+        request = stored.request
+    config = Config(
+        settings,
+        DataInfo.of(measurements),
+        data=str(Path(data).resolve()),
+        clean=None if signals is None else str(signals.path.resolve()),
+        own_network=network is not None,
+        request=request,
+        data_request=measurements.header.get("request"),
+    )
+    if stored:
+        _refuse_changes(stored, config, force)
+        notes += _harmless_changes(stored.settings, settings)
+    examples, held_out = open_examples(measurements, signals, settings)
+    _refuse_sizes(settings, examples, held_out, accelerator.num_processes)
+    state = _make_state(accelerator, config, examples, network)
+    objective = make_objective(settings, config.data_info, examples.coverage, examples.max_std)
+    if stored:
+        _resume(run, state, stored.settings, settings, notes)
+    accelerator.wait_for_everyone()  # all have looked, now one may write
+    if accelerator.is_main_process and resume:
+        checkpoints.discard_after(run.checkpoints, state.step)
+        run.write_config(config)
+        run.discard_metrics_after(state.step)
+    elif accelerator.is_main_process:
+        if run.exists():
+            notes.append(f"The run that was there is now {run.archive()}.")
+        run.start(config, state.tensors(), state.header(config.as_dict()))
+    accelerator.wait_for_everyone()
+    introduction = _introduction(accelerator, config, state, examples, held_out)
+    return Ready(run, config, state, examples, held_out, objective, notes, introduction)
+
+
+def _make_state(accelerator: Accelerator, config: Config, examples: Examples, network: nn.Module | None) -> TrainState:
+    settings, basis = config.settings, examples.measurements.basis
+    denoiser = make_denoiser(settings, config.data_info, basis, network).to(accelerator.device)
+    network = denoiser.network
+    averaged = copy.deepcopy(denoiser).requires_grad_(False).eval()
+    if settings.compile:
+        network.compile()
+    denoiser.network = accelerator.prepare(network)
+    denoiser.train()
+    return TrainState(denoiser, network, averaged, torch.optim.Adam(network.parameters(), lr=settings.lr))
+
+
+def _resume(run: Run, state: TrainState, before: Settings, settings: Settings, notes: list[str]) -> None:
+    found, complaints = checkpoints.read_latest(run.checkpoints)
+    notes += [f"{complaint} Step {found.step:,} is taken instead." for complaint in complaints]
+    state.restore(found)
+    if settings.steps < state.step:
+        raise ValueError(f"The run has done {state.step:,} steps already, more than --steps {settings.steps:,}.")
+    if settings.steps == state.step:
+        notes.append(f"The run has done all its {state.step:,} steps: give a larger --steps to continue.")
+    if any(getattr(before, name) != getattr(settings, name) for name in ("t_bins", "validate_on")):
+        state.best = None  # was validated differently
+
+
+def _introduction(
+    accelerator: Accelerator, config: Config, state: TrainState, examples: Examples, held_out: Examples | None
+) -> str:
+    settings, device, processes = config.settings, accelerator.device, accelerator.num_processes
+    millions = sum(parameter.numel() for parameter in state.network.parameters()) / 1e6
+    shape = " × ".join(map(str, config.data_info.shape))
+    parts = [
+        f"{len(examples):,} measurements of {shape} (training on {settings.train_on})",
+        f"{len(held_out or ()):,} held out; {type(state.network).__name__} of {millions:.2f} M parameters",
+        f"{settings.objective}, {settings.steps:,} steps of {settings.batch}; {device.type}",
+        f"{processes} process{'es' if processes > 1 else ''}",
+        *([f"{torch.get_num_threads()} threads"] if device.type == "cpu" else []),
+        settings.precision,
+    ]
+    return ", ".join(parts)
+
+
+def _open_clean(
+    clean: str | Path | None, stored: Config | None, settings: Settings, data: Measurements, notes: list[str]
+) -> Signals | None:
+    """The file that is given; or, when a run is resumed, the one it had, if that is still there or needed."""
+    if clean is None and stored is not None and stored.clean is not None:
+        if settings.train_on == "clean" or Path(stored.clean).exists():
+            return open_clean(stored.clean, data)
+        notes.append(f"{stored.clean} is gone, so the true error is no longer logged.")
+    return None if clean is None else open_clean(clean, data)
+
+
+def _refuse_folder(run: Run, resume: bool, force: bool) -> None:
+    if resume and not run.exists():
+        raise ValueError(f"There is no run in {run.path} to resume: omit --resume to start one there.")
+    if run.exists() and not (resume or force):
+        raise ValueError(
+            f"{run.path} holds a run already: continue it with --resume, choose another --out, or add --force to archive it."
+        )
+    if run.path.exists() and not run.exists() and not run.is_empty():
+        raise ValueError(f"{run.path} exists and is not a run of gsure train: choose another --out.")
+
+
+def _harmless_changes(before: Settings, now: Settings) -> list[str]:
+    if before.steps != now.steps and now.decay != "none":
+        return [
+            f"The learning rate now falls to zero at step {now.steps:,} instead of {before.steps:,}, and differs from here on."
+        ]
+    return []
+
+
+def _refuse_changes(stored: Config, config: Config, force: bool) -> None:
+    before, now = stored.data_info, config.data_info
+    for what in ("shape", "basis"):
+        if getattr(before, what) != getattr(now, what):
+            raise ValueError(
+                f"The run was trained on measurements of {what} {getattr(before, what)}, but {config.data} has "
+                f"{getattr(now, what)}: give the file it was trained on, {stored.data}."
+            )
+    changes = [
+        f"{option(name)} was {old}, now {new}"
+        for name, (old, new) in stored.settings.differences(config.settings).items()
+    ]
+    changes += [
+        f"the data's {field.name} was {old}, now {new}"
+        for field in dataclasses.fields(DataInfo)
+        if (old := getattr(before, field.name)) != (new := getattr(now, field.name))
+    ]
+    if config.settings.train_on == "clean" and stored.clean != config.clean:
+        changes.append(f"the clean signals were {stored.clean}, now {config.clean}")
+    if stored.own_network != config.own_network:
+        changes.append("a network of your own was given only once")
+    if changes and not force:
+        raise ValueError(
+            f"The resumed run would differ: {'; '.join(changes)}. Leave that as it was, or add --force to change it."
+        )
+
+
+def _refuse_sizes(settings: Settings, examples: Examples, held_out: Examples | None, processes: int) -> None:
+    n = len(examples)
+    if processes > n:
+        raise ValueError(
+            f"There are {processes} processes, but only {n} measurements to train on: use fewer processes."
+        )
+    if settings.batch > n:
+        raise ValueError(
+            f"A batch of {settings.batch} is larger than the {n} measurements to train on: use --batch {n} or less."
+        )
+    parts = processes * settings.accumulate
+    if settings.batch % parts:
+        raise ValueError(
+            f"A batch of {settings.batch} cannot be divided over {processes} processes times {settings.accumulate} parts: use "
+            f"--batch {max(parts, settings.batch // parts * parts)}."
+        )
+    if held_out is not None and min(len(held_out), settings.validate_on) < processes:
+        raise ValueError(
+            f"{min(len(held_out), settings.validate_on)} held-out measurements cannot be shared by {processes} processes: "
+            "raise --held-out and --validate-on, or set --held-out 0."
+        )
