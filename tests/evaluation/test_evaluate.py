@@ -28,16 +28,6 @@ HEADER = {"source": {"kind": "test"}, "complex": False, "corruption": {"name": "
 SHARED = {"kind", "of", "run", "reference", "n", "features", "seed", "metrics", "warnings", "request"}
 
 
-def convert_plan(folder: Path) -> None:
-    """Remove after merge: until gsure.sample and gsure.restore write request.json, make one of their plan.json."""
-    if not (folder / "plan.json").exists():
-        return
-    plan = json.loads((folder / "plan.json").read_text())
-    function, inputs = plan.pop("command"), {key: plan.pop(key) for key in ("run", "data") if key in plan}
-    request = {"function": function, "command": None, "arguments": {}, "made_of": plan, "inputs": inputs}
-    (folder / "request.json").write_text(json.dumps(request))
-
-
 @pytest.fixture(scope="module")
 def files(tmp_path_factory) -> Path:
     """d.h5 and c.h5, measurements of all digits and the digits; a run of them that learned next to nothing."""
@@ -46,7 +36,6 @@ def files(tmp_path_factory) -> Path:
     gsure.corrupt(open_source("digits"), folder / "d.h5", patches, 0.05, clean=folder / "c.h5")
     gsure.train(folder / "d.h5", folder / "run", QUICK, clean=folder / "c.h5")
     gsure.sample(folder / "run", folder / "drawn", 400, steps=5)
-    convert_plan(folder / "drawn")
     return folder
 
 
@@ -156,7 +145,7 @@ def test_a_signal_is_seen_as_the_measurement_was(files):
 def test_halves_share_no_volume_and_no_sample(generator):
     for groups in (["a"] * 10, [str(k) for k in range(101)], [str(k // 7) for k in range(70)], ["a"] * 5 + ["b"] * 5):
         read = lambda where: torch.zeros(len(where), 1)  # noqa: E731
-        first, second = Reference(Path(), {}, (1,), groups, read, lambda x, where, g: x).halves(generator)
+        first, second = Reference(Path(), {}, (1,), groups, read, lambda x, where, g: x, "").halves(generator)
         assert sorted([*first, *second]) == list(range(len(groups)))
         assert abs(len(first) - len(second)) <= 7
         if len(set(groups)) > 1:
@@ -374,7 +363,6 @@ def test_a_real_restoration_is_told_to_be_of_training_data(files, tmp_path, caps
     gsure.restore(
         files / "run", files / "d.h5", tmp_path / "out", draws=2, steps=2, limit=12, clean=files / "c.h5", panels=0
     )
-    convert_plan(tmp_path / "out")
     record = gsure.evaluate_restorations(tmp_path / "out", clean=files / "c.h5")
     unseen = gsure.open(files / "d.h5").split(QUICK.held_out, QUICK.seed)[1].indices
     assert any(f"trained on {12 - (unseen < 12).sum()} of the 12" in warning for warning in record["warnings"])

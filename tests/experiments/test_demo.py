@@ -24,29 +24,8 @@ SMALL = {
 }
 
 
-@pytest.fixture
-def with_requests(monkeypatch):
-    """Remove after merge: until gsure.sample and gsure.restore write request.json, make one of their plan.json."""
-
-    def converting(function):
-        def call(run, *rest, **options):
-            found = function(run, *rest, **options)
-            folder = Path(rest[0] if function.__name__ == "sample" else rest[1])
-            if (folder / "plan.json").exists():
-                plan = json.loads((folder / "plan.json").read_text())
-                inputs = {key: plan[key] for key in ("run", "data") if key in plan}
-                request = {"function": plan["command"], "made_of": plan, "inputs": inputs}
-                (folder / "request.json").write_text(json.dumps(request))
-            return found
-
-        return call
-
-    for name in ("sample", "restore"):
-        monkeypatch.setattr(demo, name, converting(getattr(demo, name)))
-
-
 @pytest.mark.parametrize("kind", ["digits", "mri"])
-def test_the_demo_makes_its_page_and_resumes(kind, tmp_path, capsys, monkeypatch, with_requests):
+def test_the_demo_makes_its_page_and_resumes(kind, tmp_path, capsys, monkeypatch):
     chosen = demo.DEMOS[kind]
     small = {"steps": 4, "checkpoint_every": 4, **SMALL}
     if kind == "mri":

@@ -3,9 +3,8 @@
 import hashlib
 import json
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import torch
@@ -88,6 +87,14 @@ class _Stored(Dataset):
     def scales(self) -> np.ndarray:
         """What each raw signal was divided by."""
         return self._read("scale", self.indices)
+
+    def fingerprint(self) -> str:
+        """Identifies what the file holds: from how it was made, how much there is, and the values of some samples."""
+        some = self._positions(evenly_spread(FINGERPRINT_SAMPLES, len(self)))
+        made = {key: self.header[key] for key in ("source", "corruption", "sigma_0", "seed")}
+        digest = hashlib.sha256(json.dumps([made, list(self.shape), self.groups()], sort_keys=True).encode())
+        digest.update(self._read("ybar" if self.holds == "measurements" else "x", some).tobytes())
+        return digest.hexdigest()[:16]
 
 
 class Measurements(_Stored):
@@ -243,19 +250,6 @@ def shard_files(path: Path) -> list[Path]:
     if not files:
         raise ValueError(f"The folder {path} has no shards (*.h5) in it.")
     return files
-
-
-def fingerprint(
-    header: Mapping[str, Any], shape: Sequence[int], groups: Sequence[str], read: Callable[[np.ndarray], Tensor]
-) -> str:
-    """Identifies what a file holds: from how it was made, how much there is, and the values of some samples.
-
-    `read` returns the signals, or what was measured, at positions.
-    """
-    made = {key: header[key] for key in ("source", "corruption", "sigma_0", "seed")}
-    digest = hashlib.sha256(json.dumps([made, list(shape), list(groups)], sort_keys=True).encode())
-    digest.update(read(evenly_spread(FINGERPRINT_SAMPLES, len(groups))).numpy().tobytes())
-    return digest.hexdigest()[:16]
 
 
 def evenly_spread(n: int, total: int) -> np.ndarray:

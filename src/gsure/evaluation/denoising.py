@@ -11,7 +11,6 @@ from typing import Any
 from gsure.data.measurements import Measurements, Signals, open_clean, open_measurements
 from gsure.denoiser import Denoiser
 from gsure.evaluation.record import is_own, record_path, shares_source, write_record
-from gsure.evaluation.reference import Reference
 from gsure.files import record_request
 from gsure.progress import bar
 from gsure.training.examples import Examples
@@ -20,6 +19,11 @@ from gsure.training.run import Config
 from gsure.training.settings import Settings
 from gsure.training.state import accelerated
 from gsure.training.validation import validate
+
+IMPUTED = (
+    "The network was trained on imputed signals, but here it sees measurements with missing entries. The error on fully "
+    "sampled signals, which needs clean ones, says more."
+)
 
 
 def evaluate_denoising(
@@ -48,10 +52,7 @@ def evaluate_denoising(
     data = _open_data(config, denoiser, measurements, t_bins)
     chosen = _held_out(data, config, warnings)
     if config.learned_from_imputed(step):
-        warnings.append(
-            "The network was trained on imputed signals, but here it sees measurements with missing entries. The error on "
-            "fully sampled signals, which needs clean ones, says more."
-        )
+        warnings.append(IMPUTED)
     known = _open_clean(data, config, clean)
     n = min(n, len(chosen))
     examples = Examples(chosen, known, _plain(config.settings, t_bins, n, seed))
@@ -100,7 +101,7 @@ def _describe(data: Measurements, chosen: Measurements, known: Signals | None, n
         "holds": "measurements" if chosen is data else "held-out measurements",
         "n": n,
         "of": len(chosen),
-        "fingerprint": Reference.measured(data).fingerprint,
+        "fingerprint": data.fingerprint(),
     }
 
 

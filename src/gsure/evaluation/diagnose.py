@@ -26,7 +26,7 @@ from gsure.training.model import CheckpointName, load_with_config
 from gsure.training.run import Config, Run
 
 FOLDER, RESULT = "diagnosis", "diagnosis.json"
-LIMITS = {"psnr": agreement.CLOSE, "cost": agreement.COST, "ratio": noise_level.NEAR}
+LIMITS = {"psnr": agreement.MIN_PSNR, "cost": agreement.MAX_COST, "ratio": noise_level.MAX_RATIO}
 """Thresholds of the verdicts that figures show."""
 MAX_MASKS = 4096
 """The largest number of masks that the check of coverage counts, from all over the file."""
@@ -115,7 +115,7 @@ def _open_reference(
     run: str | Path, denoiser: Denoiser, config: Config, signals: Signals | None
 ) -> tuple[Denoiser, str]:
     """The denoiser of the clean-trained reference, and a note on the comparison."""
-    other, theirs, *_ = load_with_config(run)
+    other, theirs, *_ = load_with_config(run, "best")
     if signals is None:
         hint = f" The reference was trained on {theirs.clean}." if theirs.clean else ""
         raise ValueError(f"The comparison with --reference-run needs clean signals: give them by --clean.{hint}")

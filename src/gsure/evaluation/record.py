@@ -9,15 +9,15 @@ from typing import Any, Literal
 import numpy as np
 
 from gsure.data.measurements import open_measurements
-from gsure.files import Request, replacing
+from gsure.files import REQUEST, Request, read_json, replacing
 from gsure.training.run import Config, Run
-
-REQUEST = "request.json"
-"""In a folder of samples or restorations: the request that made it, what it depends on (`made_of`), and its `inputs`."""
 
 
 def read_request(folder: Path, function: Literal["sample", "restore"], warnings: list[str]) -> Request:
-    """The request that made a folder, or an empty one for signals of another program. Warns if the folder is not finished."""
+    """The request that made a folder, with what the result depends on (`made_of`) and its `inputs`.
+
+    Both are empty for signals of another program. Warns if the folder is not finished.
+    """
     kind = {"sample": "samples", "restore": "restorations"}
     if not folder.exists():
         raise ValueError(f"There is no {folder}: give a folder of gsure {function}.")
@@ -28,7 +28,7 @@ def read_request(folder: Path, function: Literal["sample", "restore"], warnings:
             raise ValueError(f"{folder} is not a folder of gsure restore: it has no {REQUEST}.")
         return {"made_of": {}, "inputs": {}}
     try:
-        request = dict(json.loads((folder / REQUEST).read_text()))
+        request = read_json(folder / REQUEST)
         found, _, _ = request["function"], request["made_of"]["seed"], request["inputs"]["run"]
     except (ValueError, TypeError, KeyError) as error:
         raise ValueError(f"{folder / REQUEST} is damaged: regenerate the folder.") from error

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import adaptive_avg_pool2d
 
-from gsure.data.measurements import Measurements, Signals, fingerprint
+from gsure.data.measurements import Measurements, Signals
 from gsure.files import replacing
 from gsure.metrics.features import Features
 from gsure.progress import bar
@@ -40,11 +40,12 @@ class Reference:
     groups: Sequence[str]
     read: Read
     see: See
+    fingerprint: str
 
     @staticmethod
     def clean(signals: Signals) -> "Reference":
         about = signals.path, signals.header, tuple(signals.shape), signals.groups()
-        return Reference(*about, signals.__getitem__, lambda x, where, generator: x)
+        return Reference(*about, signals.__getitem__, lambda x, where, generator: x, signals.fingerprint())
 
     @staticmethod
     def measured(data: Measurements) -> "Reference":
@@ -56,7 +57,7 @@ class Reference:
             return data.basis.to_signal(like.mask * (xbar + like.std * normal(xbar.shape, generator, like=xbar)))
 
         about = data.path, data.header, tuple(data.shape), data.groups()
-        return Reference(*about, lambda where: data.basis.to_signal(data[where].ybar), see)
+        return Reference(*about, lambda where: data.basis.to_signal(data[where].ybar), see, data.fingerprint())
 
     def __len__(self) -> int:
         return len(self.groups)
@@ -67,11 +68,8 @@ class Reference:
             groups=[self.groups[k] for k in positions],
             read=lambda where: self.read(positions[where]),
             see=lambda x, where, generator: self.see(x, positions[where], generator),
+            fingerprint=_hash(self.fingerprint, positions.tolist())[:16],
         )
-
-    @property
-    def fingerprint(self) -> str:
-        return fingerprint(self.header, self.shape, self.groups, self.read)
 
     def halves(self, generator: torch.Generator) -> tuple[np.ndarray, np.ndarray]:
         """Positions of two disjoint halves, in random order; a volume is on one side only, if there are several."""
@@ -91,7 +89,7 @@ def features_of_reference(features: Features, reference: Reference, progress: bo
     """Features of a network are cached by network and reference; those fitted to the reference are cheap."""
     if "fitted_on" in features.about:
         return features_of(features, reference.read, len(reference), "the reference", progress)
-    key = hashlib.sha256(f"{reference.fingerprint} {features.fingerprint}".encode()).hexdigest()
+    key = _hash(reference.fingerprint, features.fingerprint)
     path = cache_folder() / f"features-{key[:32]}.npz"
     with contextlib.suppress(OSError, KeyError, ValueError, zipfile.BadZipFile):  # a damaged file is written again
         with np.load(path, allow_pickle=False) as stored:
@@ -128,6 +126,10 @@ def pixels_of(read: Read, n: int) -> Tensor:
 
 def chunks(n: int) -> list[np.ndarray]:
     return np.array_split(np.arange(n), -(-n // MAX_SIGNALS))
+
+
+def _hash(*parts: Any) -> str:
+    return hashlib.sha256(" ".join(map(str, parts)).encode()).hexdigest()
 
 
 def cache_folder() -> Path:

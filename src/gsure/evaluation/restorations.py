@@ -11,7 +11,6 @@ from torch import Tensor
 from gsure.basis import Identity
 from gsure.data.measurements import Signals, open_clean, open_measurements
 from gsure.evaluation import record as records
-from gsure.evaluation.reference import Reference
 from gsure.files import record_request, replacing
 from gsure.metrics import LPIPS, mean_of_groups
 from gsure.metrics.images import WINDOW
@@ -57,7 +56,7 @@ def evaluate_restorations(
             "path": str(truth.path.resolve()),
             "n": n,
             "of": len(truth),
-            "fingerprint": Reference.clean(truth).fingerprint,
+            "fingerprint": truth.fingerprint(),
         },
         "n": n,
         "volumes": len(set(volumes)),

@@ -49,37 +49,29 @@ def evaluate_samples(
     """
     request, warnings = record_request("evaluate_samples", locals()), list[str]()
     made = records.read_request(Path(folder), "sample", warnings)
-    default = (
-        Path(folder) / "evaluation.json" if Path(folder).is_dir() else Path(folder).with_suffix(".evaluation.json")
-    )
-    path = records.record_path(default, out)
+    beside = Path(folder).with_suffix(".evaluation.json")
+    path = records.record_path(Path(folder) / "evaluation.json" if Path(folder).is_dir() else beside, out)
     samples = Signals(folder)
     real = _open_reference(reference, measurements, records.config_of(made["inputs"]), held_out, warnings)
     _refuse(samples, real, n, n_reference)
-
     real, first, second = _choose(real, n_reference, seed)
     used, matched = _count(len(samples) if n is None else n, len(first), full_reference, warnings)
     extractor = open_features(features, real.read(second[: _most(real)]) if features.startswith("pca-") else None)
     _check_numbers(min(matched, len(second)), extractor.num_features, warnings)
     drawn, everything = _signal_sets(extractor, samples, real, first, used, seed, progress)
-    order = torch.randperm(len(real), generator=keyed_generator(seed, Stream.REFERENCE_ORDER)).numpy()
-    floor = f"{matched:,} of one half of the reference against the {len(second):,} of the other"
-    floor += "" if full_reference else ", with which the samples are compared too"
+    against = _shuffled(len(real), seed) if full_reference else second
+    halves = everything[first[:matched]], everything[second]
     record = {
         "kind": "samples",
         "of": str(Path(folder).resolve()),
         "run": made["inputs"].get("run"),
-        "reference": _describe(real, len(real) if full_reference else len(second), measurements is not None),
+        "reference": _describe(real, len(against), measurements is not None),
         "n": used,
         "features": _describe_features(extractor),
         "seed": seed,
-        "floor": floor,
-        "metrics": compare(
-            drawn,
-            everything[order if full_reference else second],
-            (everything[first[:matched]], everything[second]),
-            keyed_generator(seed, Stream.SLICES),
-        ),
+        "floor": f"{matched:,} of one half of the reference against the {len(second):,} of the other"
+        + ("" if full_reference else ", with which the samples are compared too"),
+        "metrics": compare(drawn, everything[against], halves, keyed_generator(seed, Stream.SLICES)),
         "warnings": warnings,
         "request": request,
     }
@@ -137,6 +129,11 @@ def _choose(real: Reference, n: int | None, seed: int) -> tuple[Reference, np.nd
     if len(real) < 2:
         raise ValueError(f"A reference of {len(real)} has no two halves, which the floor needs: use more signals.")
     return real, *real.halves(generator)
+
+
+def _shuffled(n: int, seed: int) -> np.ndarray:
+    """All positions, in random order: some distances use only the first of them."""
+    return torch.randperm(n, generator=keyed_generator(seed, Stream.REFERENCE_ORDER)).numpy()
 
 
 def _refuse(samples: Signals, real: Reference, n: int | None, n_reference: int | None) -> None:

@@ -113,7 +113,7 @@ def write(plan: Plan, results: Results, work: Work, folder: Path) -> Path:
     text = [f"# {plan.title}, scale `{plan.scale}`", "", *_table(plan, found), "", *_notes(plan, found)]
     if found:
         _draw_curves(plan, found, folder / f"{plan.label}.png")
-        text += ["", f"![Fréchet distance against sampling steps]({plan.label}.png)"]
+        text += ["", f"![Fréchet distance over sampling steps]({plan.label}.png)"]
     if _draw_samples(plan, found, work, folder / f"{plan.label}-samples.png"):
         text += ["", f"![samples of the models]({plan.label}-samples.png)"]
     page.write_text("\n".join(text) + "\n")

@@ -9,7 +9,7 @@ import numpy as np
 from torch import Tensor
 
 from gsure.data.chunks import Chunks, device, open_folder, write_chunk
-from gsure.data.measurements import Measurements, Signals, fingerprint, open_clean, open_measurements
+from gsure.data.measurements import Measurements, Signals, open_clean, open_measurements
 from gsure.denoiser import BaseDenoiser
 from gsure.files import record_request, replacing
 from gsure.formatting import with_error
@@ -73,7 +73,7 @@ def restore(
     made_of = {
         "step": step,
         "weights": weights,
-        "fingerprint": _fingerprint(data),
+        "fingerprint": data.fingerprint(),
         **posterior.options(),
         "batch": batch,
     }
@@ -142,10 +142,6 @@ class _Draws:
         else:
             xbar = ddim(Posterior(denoiser, many), many.shape, self.steps, self.eta, self.spacing, generator=generator)
         return denoiser.basis.to_signal(xbar).cpu().reshape(self.draws, len(indices), *xbar.shape[1:])
-
-
-def _fingerprint(data: Measurements) -> str:
-    return fingerprint(data.header, data.shape, data.groups(), lambda where: data[where].ybar)
 
 
 def _open(path: Path, data_info: DataInfo, denoiser: BaseDenoiser, steps: int) -> Measurements:

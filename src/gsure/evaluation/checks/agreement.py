@@ -15,9 +15,9 @@ from gsure.evaluation.checks.held_out import HeldOut
 from gsure.random import Stream
 
 NAME, TITLE = "agreement", "Does it denoise fully sampled signals as a clean-trained reference does?"
-CLOSE = 45.0
+MIN_PSNR = 45.0
 """The smallest PSNR in dB that the paper calls valid."""
-COST = 0.1
+MAX_COST = 0.1
 """Below 45 dB, the largest squared distance that passes, as a share of the reference's own squared error."""
 
 
@@ -42,13 +42,13 @@ def check_agreement(
         }
 
     rows = measure_at(times, measure, advance)
-    fails = [row["psnr"] < CLOSE and row["cost"] > COST for row in rows]
+    fails = [row["psnr"] < MIN_PSNR and row["cost"] > MAX_COST for row in rows]
     verdict = judge(times, fails, denoiser.schedule.T)
-    worst, above = max(rows, key=lambda row: row["cost"]), sum(row["psnr"] >= CLOSE for row in rows)
+    worst, above = max(rows, key=lambda row: row["cost"]), sum(row["psnr"] >= MIN_PSNR for row in rows)
     words = (
         f"The outputs of the model and of the clean-trained reference differ by up to {100 * worst['cost']:.0f} % of the "
-        f"reference's own squared error (t = {worst['t']}); up to {100 * COST:.0f} % passes. The PSNR between them is "
+        f"reference's own squared error (t = {worst['t']}); up to {100 * MAX_COST:.0f} % passes. The PSNR between them is "
         f"{min(row['psnr'] for row in rows):.1f} to {max(row['psnr'] for row in rows):.1f} dB. At {above} of {len(rows)} "
-        f"timesteps it reaches the {CLOSE:g} dB of the paper."
+        f"timesteps it reaches the {MIN_PSNR:g} dB of the paper."
     )
     return Check(NAME, TITLE, verdict, words, numbers={"times": rows})

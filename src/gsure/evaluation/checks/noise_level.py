@@ -17,7 +17,7 @@ from gsure.formatting import percent
 from gsure.schedule import Schedule
 
 NAME, TITLE = "noise", "Is the measurement noise small beside the diffusion's?"
-NEAR = 0.9
+MAX_RATIO = 0.9
 """Above this ρ, nearly all noise is measurement noise, and `tweedie` fades out (its floor is 1 - ρ = 0.1)."""
 MAX_SHARE_OF_TIMES = 0.05
 """The largest share of timesteps with such a ρ."""
@@ -38,14 +38,15 @@ def check_noise(schedule: Schedule, std: Float[Tensor, " k"], signal_std: float,
     """`std` is that of many measured entries, `signal_std` that of the signals; `shown` are the timesteps of the figure."""
     largest, typical = float(std.max()), float(std.median())
     ratio, common = noise_ratio(schedule, largest), noise_ratio(schedule, typical)
-    near, half = int((ratio > NEAR).sum()), int((ratio > 0.5).sum())
+    near, half = int((ratio > MAX_RATIO).sum()), int((ratio > 0.5).sum())
     first = float(schedule.sigma[1])
     numbers: dict[str, Any] = {"largest_std": largest, "median_std": typical, "signal_std": signal_std, "T": schedule.T}
     numbers |= {"first_level": first, "near_one": near, "above_half": half}
     numbers["times"] = [{"t": t, "largest": float(ratio[t - 1]), "median": float(common[t - 1])} for t in shown]
     words = (
-        f"Measurement noise is more than half of all noise at {half} of {schedule.T} timesteps, and more than {NEAR:g} of it "
-        f"at {near}. The diffusion starts at a noise level of {first:.3g}, {percent(first / signal_std)} of the signal's std."
+        f"Measurement noise is more than half of all noise at {half} of {schedule.T} timesteps, and more than "
+        f"{MAX_RATIO:g} of it at {near}. The diffusion starts at a noise level of {first:.3g}, "
+        f"{percent(first / signal_std)} of the signal's std."
     )
     verdict = "holds"
     if first > MAX_FIRST_LEVEL * signal_std:
