@@ -8,6 +8,8 @@ import torch
 
 import gsure
 
+STEPS = (1.0, 0.3, 0.1, 0.03, 0.01, 3e-3, 1e-3, 1e-4, 1e-5)
+
 
 def main(probes: int = 24) -> None:
     schedule = gsure.Schedule.for_noise(0.05)
@@ -19,7 +21,7 @@ def main(probes: int = 24) -> None:
     x = torch.randn(32, 1, 8, 8, generator=generator)
     ones = torch.ones_like(x)
     print("step (in units of the noise)   relative bias ± its standard error   relative rounding-and-curvature noise")
-    for step in (1.0, 0.3, 0.1, 0.03, 0.01, 3e-3, 1e-3, 1e-4, 1e-5):
+    for step in STEPS:
         differences, values = [], []
         for _ in range(probes):
             t = schedule.draw(len(x), generator)

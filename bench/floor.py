@@ -1,7 +1,7 @@
 """Which `floor` should `tweedie` have? Its estimate is divided by max(1-ρ, floor)²: 1 never divides, 0 always does.
 
 The mixture of examples/toy2d.py; ratio of the denoising error to that of the oracle of the same seed, at the first times,
-where measurement noise is a large part ρ of all noise. `exact` and `gsure-y` pay for a divergence to have no such question.
+where measurement noise is a large part ρ of all noise. `exact` and `gsure-y` compute a divergence and need no floor.
 """
 
 import sys
@@ -14,6 +14,7 @@ import gsure
 sys.path.insert(0, str(Path(__file__).parent.parent / "examples"))
 import toy2d
 
+SIZE, STEPS = 50_000, 900
 GRID = [1, 3, 10, 30, 94, 299]
 SEEDS = range(3)
 CONTESTANTS = {
@@ -27,8 +28,8 @@ CONTESTANTS = {
 
 
 def error(row: str, seed: int, objective: gsure.Objective | None = None) -> torch.Tensor:
-    data, default = toy2d.training_set(row, 50_000, torch.Generator().manual_seed(seed))
-    return toy2d.denoising_error(toy2d.train(data, objective or default, seed), GRID)
+    data, default = toy2d.training_set(row, SIZE, torch.Generator().manual_seed(seed))
+    return toy2d.denoising_error(toy2d.train(data, objective or default, seed, STEPS), GRID)
 
 
 def main() -> None:

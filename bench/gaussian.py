@@ -26,7 +26,7 @@ from gsure.gaussian import Gaussian
 from gsure.metrics import psnr
 from gsure.random import generators, normal
 
-SIZE, SIGMA, DRAWS, CALLS = 32, 0.04, 8, 50
+SIZE, SIGMA, DRAWS, STEPS = 32, 0.04, 8, 50
 TIMES = (10, 20, 50, 100, 150, 200, 300, 400, 500, 600, 700, 800, 900, 1000)
 MORE = (1_000, 1_500, 2_500, 5_000, 10_000, 20_000, 60_000)
 """Phantoms that are added, up to 100,000."""
@@ -103,10 +103,10 @@ def draw(found: dict[int, list[tuple[float, float]]], path: Path) -> None:
     figure.savefig(path, dpi=130)
 
 
-def main() -> None:
+def main(arguments: list[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--figure", type=Path, help="draw what was learned by the number of phantoms")
-    figure = parser.parse_args().figure
+    figure = parser.parse_args(arguments).figure
     measurement, x = measure(seed=2, n=32)
     xbar = BASIS.to_spectral(x)
     print("phantoms, PSNR in dB (standard error) of the posterior mean at R = 4: fitted to measurements, to clean ones")
@@ -121,7 +121,7 @@ def main() -> None:
         xbar_hat = denoiser(alpha_bar**0.5 * xbar + (1 - alpha_bar) ** 0.5 * eps, torch.full((len(x),), t))
         print(f"{t:>5} {float((xbar_hat - xbar).square().mean()):.4g}")
     draws = [
-        gsure.ddrm(denoiser, measurement, CALLS, generator=generators(0, k, indices=range(len(x))))
+        gsure.ddrm(denoiser, measurement, STEPS, generator=generators(0, k, indices=range(len(x))))
         for k in range(DRAWS)
     ]
     rows = {

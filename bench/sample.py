@@ -1,12 +1,12 @@
-"""What sampling and restoring cost, and how few network calls do.
+"""What sampling and restoring cost, and how few sampling steps are enough.
 
     python bench/sample.py speed [RUN]
     python bench/sample.py curves RUN REFERENCE FEATURES [--n 1000]
     python bench/sample.py memory RUN MEASUREMENTS
 
-RUN is a run folder, REFERENCE a file of clean signals that it did not learn from. `speed` prints the time of a sampler over
+RUN is a run folder, REFERENCE a file of clean signals that it was not trained on. `speed` prints the time of a sampler over
 bare network calls, and that of draws over measurements: medians of alternating rounds, to be believed on free cores only.
-`curves` prints the Fréchet distance against network calls for every sampler and spacing, and the reference's own floor, one
+`curves` prints the Fréchet distance against sampling steps for every sampler and spacing, and the reference's own floor, one
 half against the other. Speed does not depend on the weights: without RUN it is that of an untrained network of the digits
 preset. `memory` restores few and many measurements in processes of their own and compares their peaks.
 """
@@ -31,14 +31,15 @@ from gsure.inference.sample import make_sampler
 from gsure.measurement import Measurement
 from gsure.metrics import frechet
 from gsure.metrics.features import open_features
-from gsure.training.build import DataInfo, make_denoiser
-from gsure.training.run import Run
+from gsure.training.model import make_denoiser
+from gsure.training.run import DataInfo, Run
 from gsure.training.settings import Settings, read_preset
 
-CALLS = {"ddim": (5, 10, 20, 50, 100), "ddpm": (20, 50, 100), "dpm++": (5, 10, 20), "unipc": (5, 10, 20)}
+STEPS = {"ddim": (5, 10, 20, 50, 100), "ddpm": (20, 50, 100), "dpm++": (5, 10, 20), "unipc": (5, 10, 20)}
 SPACINGS = {"ddim": ("even", "quadratic"), "ddpm": ("even",)} | dict.fromkeys(
     ("dpm++", "unipc"), ("even", "quadratic", "logsnr")
 )
+ROUNDS, RESTORED = 15, (64, 256)
 RESTORE = """
 import sys, gsure
 run, data, out, n = sys.argv[1:]
@@ -49,14 +50,16 @@ print(next(line for line in open("/proc/self/status") if line.startswith("VmHWM"
 
 def untrained() -> tuple[Denoiser, tuple[int, ...]]:
     settings, shape = Settings(**read_preset("digits")), (1, 8, 8)
-    about = DataInfo(shape, "Identity", shape, (1, 2, 2), False, 0.02, (1.0, 1.0), 1797, {})
-    return make_denoiser(settings, about, gsure.Identity()).eval(), shape
+    info = DataInfo(shape, "Identity", shape, (1, 2, 2), False, 0.02, (1.0, 1.0), 1797, {})
+    return make_denoiser(settings, info, gsure.Identity()).eval(), shape
 
 
-def alternate(one: Callable[[], object], other: Callable[[], object], rounds: int = 15) -> tuple[float, float, float]:
+def alternate(
+    one: Callable[[], object], other: Callable[[], object], rounds: int | None = None
+) -> tuple[float, float, float]:
     """Median and quartiles of time(one) / time(other)."""
     ratios = []
-    for _ in range(rounds):
+    for _ in range(rounds or ROUNDS):
         times = []
         for action in (one, other):
             began = time.perf_counter()
@@ -108,10 +111,10 @@ def curves(denoiser: Denoiser, reference: Tensor, features: str, n: int) -> None
     halves = torch.randperm(len(target), generator=torch.Generator().manual_seed(0)).chunk(2)
     print(f"Fréchet distance of {n} samples to {len(target)} signals, in the features {features}")
     print(f"  floor, half against half: {frechet(target[halves[0]], target[halves[1]]):.3f}")
-    for name, calls in CALLS.items():
+    for name, choices in STEPS.items():
         for spacing in SPACINGS[name]:
             line = []
-            for steps in calls:
+            for steps in choices:
                 draw = make_sampler(name, steps, 0.0, spacing)
                 parts = [
                     draw(denoiser, (len(part), *reference.shape[1:]), gsure.generators(0, indices=part))
@@ -124,7 +127,7 @@ def curves(denoiser: Denoiser, reference: Tensor, features: str, n: int) -> None
 def memory(run: Path, data: Path) -> None:
     peaks = {}
     with tempfile.TemporaryDirectory() as folder:
-        for n in (64, 256):
+        for n in RESTORED:
             command = [sys.executable, "-c", RESTORE, str(run), str(data), f"{folder}/{n}", str(n)]
             printed = subprocess.run(command, check=True, capture_output=True, text=True).stdout
             peaks[n] = int(re.search(r"VmHWM:\s+(\d+) kB", printed)[1]) / 1024
@@ -133,14 +136,14 @@ def memory(run: Path, data: Path) -> None:
     print(f"peak memory, 100 steps: {told}; wanted: independent of N")
 
 
-def main() -> None:
+def main(arguments: list[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("part", choices=("speed", "curves", "memory"))
     parser.add_argument("run", type=Path, nargs="?")
     parser.add_argument("data", type=Path, nargs="?")
     parser.add_argument("features", nargs="?")
     parser.add_argument("--n", type=int, default=1000)
-    options = parser.parse_args()
+    options = parser.parse_args(arguments)
     if options.run is None and options.part != "speed":
         parser.error(f"{options.part} needs a trained RUN")
     if options.run is None:

@@ -22,6 +22,7 @@ from gsure.data.corrupt import CHUNK
 from gsure.data.writer import Writer
 
 SHAPE = (1, 32, 32)
+WRITTEN, ROUNDS, SIMULATED, READ, REPEATED = 20_000, 9, 1000, 15, (10_000, 20)
 
 
 def seconds(action: Callable[[], object]) -> float:
@@ -56,9 +57,9 @@ def write_plainly(path: Path, data: gsure.Measurement) -> None:
 
 
 def writing(folder: Path) -> None:
-    data = measurements(20_000)
+    data = measurements(WRITTEN)
     rounds = []
-    for _ in range(9):
+    for _ in range(ROUNDS):
         plain = seconds(lambda: write_plainly(folder / "plain.h5", data))
         rounds.append(plain / seconds(lambda: write(folder / "m.h5", data)))
         size = os.path.getsize(folder / "m.h5") / (data.ybar.numel() * 4)
@@ -73,8 +74,10 @@ def writing(folder: Path) -> None:
 def other_sizes(folder: Path) -> None:
     for name, corruption, source in (("lines", Lines(R=4), "phantom"), ("blur", Blur(), "digits")):
         path = folder / f"{name}.h5"
-        data = gsure.corrupt(gsure.open_source(source), path, corruption, 0.02, limit=1000)
-        print(f"bytes / float32 bytes of ybar, {name}: {os.path.getsize(path) / (1000 * data[0].ybar.numel() * 4):.3f}")
+        data = gsure.corrupt(gsure.open_source(source), path, corruption, 0.02, limit=SIMULATED)
+        print(
+            f"bytes / float32 bytes of ybar, {name}: {os.path.getsize(path) / (SIMULATED * data[0].ybar.numel() * 4):.3f}"
+        )
 
 
 def reading(folder: Path) -> None:
@@ -92,7 +95,7 @@ def reading(folder: Path) -> None:
 
     step(next(batches))
     rounds = []
-    for _ in range(15):
+    for _ in range(READ):
         start = time.perf_counter()
         measurement = next(batches)
         rounds.append((time.perf_counter() - start) / seconds(lambda m=measurement: step(m)))
@@ -110,20 +113,26 @@ print(json.dumps(int(re.search(r"VmHWM:\\s+(\\d+) kB", status)[1]) / 1024))
 
 
 def memory(folder: Path) -> None:
-    data = measurements(10_000)
+    data = measurements(REPEATED[0])
     peaks = []
-    for repeat in (1, 20):
+    for repeat in (1, REPEATED[1]):
         path = folder / f"{repeat}.h5"
         write(path, data, repeat)
         done = subprocess.run([sys.executable, "-c", MEMORY, str(path)], capture_output=True, text=True, check=True)
         peaks.append(json.loads(done.stdout))
-    print(f"peak memory, 200,000 less 10,000 samples: {peaks[1] - peaks[0]:.0f} MB of {peaks[1]:.0f}; wanted: below 50")
+    print(
+        f"peak memory, {REPEATED[0] * REPEATED[1]:,} less {REPEATED[0]:,} samples: {peaks[1] - peaks[0]:.0f} MB of {peaks[1]:.0f}; wanted: below 50"
+    )
 
 
-if __name__ == "__main__":
+def main() -> None:
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         writing(folder)
         other_sizes(folder)
         reading(folder)
         memory(folder)
+
+
+if __name__ == "__main__":
+    main()

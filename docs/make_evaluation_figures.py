@@ -2,7 +2,7 @@
 
     python docs/make_evaluation_figures.py FOLDER
 
-FOLDER has runs/, samples/ and restored/ with digits, digits-oracle and digits-naive in each. The figure goes to
+FOLDER has runs/, samples/ and restored/ with digits, digits-clean and digits-naive in each. The figure goes to
 docs/figures/evaluation/.
 """
 
@@ -15,8 +15,8 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import FixedLocator, NullLocator
 
 FIGURES = Path(__file__).parent / "figures" / "evaluation"
-NAMES = {"digits-oracle": "oracle", "digits": "from measurements", "digits-naive": "naive"}
-COLOURS = {"digits-oracle": "tab:green", "digits": "tab:blue", "digits-naive": "tab:red"}
+NAMES = {"digits-clean": "clean-trained reference", "digits": "from measurements", "digits-naive": "naive"}
+COLOURS = {"digits-clean": "tab:green", "digits": "tab:blue", "digits-naive": "tab:red"}
 TITLES = {"frechet": "Fréchet", "sliced_wasserstein": "sliced\nWasserstein", "correlation": "correlations"}
 
 
@@ -92,8 +92,8 @@ def table(folder: Path) -> list[str]:
     return rows
 
 
-def main() -> None:
-    folder = Path(sys.argv[1])
+def main(arguments: list[str] | None = None) -> None:
+    folder = Path((arguments or sys.argv[1:])[0])
     draw(folder)
     sys.stdout.write("\n".join(table(folder)) + "\n")
 

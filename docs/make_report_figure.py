@@ -15,12 +15,13 @@ DOCS = Path(__file__).parent
 sys.path.insert(0, str(DOCS.parent / "tests"))
 import browser  # noqa: E402
 
+FIGURES = DOCS / "figures" / "report"
 HEIGHT = 1500
 GAP = 24
 
 
-def main() -> None:
-    page, out = Path(sys.argv[1]), DOCS / "figures" / "report" / "digits.png"
+def main(arguments: list[str] | None = None) -> None:
+    page, out = Path((arguments or sys.argv[1:])[0]), FIGURES / "digits.png"
     with tempfile.TemporaryDirectory() as folder, browser.launch(Path(folder)) as chromium:
         shots = []
         for width, dark in ((1280, False), (360, True)):

@@ -2,7 +2,7 @@
 
     python docs/make_training_figures.py RUNS
 
-RUNS has the folders digits, digits-oracle and digits-naive, trained with --clean. Figures go to docs/figures/training/.
+RUNS has the folders digits, digits-clean and digits-naive, trained with --clean. Figures go to docs/figures/training/.
 """
 
 import shutil
@@ -17,8 +17,8 @@ from gsure.training.run import Run
 
 DOCS = Path(__file__).parent
 FIGURES = DOCS / "figures" / "training"
-NAMES = {"digits-oracle": "oracle", "digits": "from measurements", "digits-naive": "naive"}
-COLOURS = {"digits-oracle": "tab:green", "digits": "tab:blue", "digits-naive": "tab:red"}
+NAMES = {"digits-clean": "clean-trained reference", "digits": "from measurements", "digits-naive": "naive"}
+COLOURS = {"digits-clean": "tab:green", "digits": "tab:blue", "digits-naive": "tab:red"}
 
 
 def validations(run: Path) -> list[dict]:
@@ -82,8 +82,8 @@ def table(runs: Path) -> str:
     return "\n".join(rows)
 
 
-def main() -> None:
-    runs = Path(sys.argv[1])
+def main(arguments: list[str] | None = None) -> None:
+    runs = Path((arguments or sys.argv[1:])[0])
     FIGURES.mkdir(parents=True, exist_ok=True)
     draw_tracking(runs)
     for kind in ("samples", "denoised"):

@@ -15,18 +15,17 @@ import torch
 
 import gsure
 from gsure.measurement import Measurement
-from gsure.random import Stream
 
 N, DRAWS, STEPS = 90, 8, 50
 
 
-def main() -> None:
-    run, path, clean = sys.argv[1:]
+def main(arguments: list[str] | None = None) -> None:
+    run, path, clean = arguments or sys.argv[1:]
     denoiser, data = gsure.load(run), gsure.open(path)
     _, held_out = data.split(0.1, seed=0)  # as the preset did
     measurement, x = held_out[:N], gsure.Signals(clean)[held_out.indices[:N]]
     many = Measurement.cat([measurement] * DRAWS)
-    generator = [g for draw in range(DRAWS) for g in gsure.generators(0, Stream.RESTORE, draw, indices=np.arange(N))]
+    generator = [g for draw in range(DRAWS) for g in gsure.generators(0, draw, indices=np.arange(N))]
     rows = [
         "| method | MSE of one draw | MSE of the mean of 8 | within 2 std, missing | within 2 std, measured | time |",
         "|---|---|---|---|---|---|",

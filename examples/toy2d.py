@@ -4,7 +4,7 @@
 
 Four corners (±1, ±1) with weights .35 .15 .15 .35 and standard deviation 0.3; a coordinate is kept with probability 0.6 and
 has noise of standard deviation 0.2. A missing coordinate shows 0, far from every corner, so that a network can infer the mask
-until the diffusion's own noise hides it: this is when the method works, and the table shows how well. The mixture was chosen
+until the noise of the diffusion hides it: this is when the method works, and the table shows how well. The mixture was chosen
 for that, and its spread widened from a first 0.2, where (700 steps) the worst of three seeds was 5.2 % above the oracle for
 tweedie and 4.3 % for the control. With corners that nearly determine each other the limit itself is far worse.
 
@@ -12,7 +12,7 @@ Every model is the same network, trained with as many steps; all are asked to de
 The rows:
     oracle   trained with the clean points
     control  trained with the clean coordinates behind the same masks, in input and loss: the honest limit of the method,
-             for what it lacks is due to the masks alone
+             because what it lacks is due to the masks alone
     tweedie, gsure-y, gsure, paper   the objectives, trained with the measurements alone
     naive    trained with the measurements as if they were clean
 """
@@ -34,6 +34,7 @@ SPREAD, KEEP, SIGMA_0 = 0.3, 0.6, 0.2
 SCHEDULE = gsure.Schedule.for_noise(SIGMA_0)
 LEVELS = [0.25, 0.35, 0.5, 0.7, 1.0, 1.5, 2.0, 3.0, 5.0]
 GRID = [int((SCHEDULE.sigma < level).sum()) for level in LEVELS]
+STEPS = 900
 ROWS = ["oracle", "control", "tweedie", "gsure-y", "paper", "gsure", "naive"]
 
 
@@ -61,7 +62,7 @@ def train(
     data: gsure.Measurement,
     objective: gsure.Objective,
     seed: int,
-    steps: int = 900,
+    steps: int = STEPS,
     batch: int = 768,
     lr: float = 5e-3,
 ) -> gsure.Denoiser:
@@ -93,19 +94,21 @@ def denoising_error(denoiser: gsure.Denoiser, grid: list[int], n: int = 40_000) 
     return torch.stack(errors)
 
 
-def run(row: str, seed: int) -> tuple[str, int, Tensor, Tensor]:
+def run(row: str, seed: int, steps: int) -> tuple[str, int, Tensor, Tensor]:
     torch.set_num_threads(1)  # two rows at a time on two cores
-    denoiser = train(*training_set(row, 50_000, torch.Generator().manual_seed(seed)), seed)
+    denoiser = train(*training_set(row, 50_000, torch.Generator().manual_seed(seed)), seed, steps)
     generator = torch.Generator().manual_seed(seed)
     return row, seed, denoising_error(denoiser, GRID), gsure.ddim(denoiser, (1500, 2), steps=100, generator=generator)
 
 
-def run_all(seeds: int) -> dict[str, list[tuple[Tensor, Tensor]]]:
+def run_all(seeds: int, steps: int) -> dict[str, list[tuple[Tensor, Tensor]]]:
     results: dict[str, dict[int, tuple[Tensor, Tensor]]] = {row: {} for row in ROWS}
     start = time.perf_counter()
     with ProcessPoolExecutor(max_workers=2) as pool:
         jobs = [
-            pool.submit(run, row, seed) for row in ROWS for seed in range(1 if row in ("paper", "gsure") else seeds)
+            pool.submit(run, row, seed, steps)
+            for row in ROWS
+            for seed in range(1 if row in ("paper", "gsure") else seeds)
         ]
         for done, job in enumerate(as_completed(jobs), start=1):
             row, seed, errors, samples = job.result()
@@ -169,12 +172,13 @@ def draw_figure(results: dict[str, list[tuple[Tensor, Tensor]]], ratios: dict[st
     figure.savefig(path, dpi=150)
 
 
-def main() -> None:
+def main(words: list[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--seeds", type=int, default=3)
     parser.add_argument("--out", type=Path, default=Path("out/toy2d.png"))
-    arguments = parser.parse_args()
-    results = run_all(arguments.seeds)
+    parser.add_argument("--steps", type=int, default=STEPS, help="training steps of each model")
+    arguments = parser.parse_args(words)
+    results = run_all(arguments.seeds, arguments.steps)
     errors = {row: torch.stack([error for error, _ in runs]) for row, runs in results.items()}
     ratios = {row: error / errors["oracle"][: len(error)] for row, error in errors.items() if row != "oracle"}
     print_table(ratios, errors["oracle"])

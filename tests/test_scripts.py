@@ -1,0 +1,182 @@
+"""Every script of bench/, docs/ and examples/ runs: on little data, with few steps, to its last line."""
+
+import dataclasses
+import importlib.util
+import os
+import subprocess
+import sys
+from pathlib import Path
+from types import ModuleType
+
+import browser
+import pytest
+from conftest import ROOT
+from running import QUICK
+
+import gsure
+from gsure.cli import make_parser
+from gsure.report import report
+from gsure.training.run import Run
+
+SCRIPTS = sorted(path for folder in ("bench", "docs", "examples") for path in (ROOT / folder).glob("*.py"))
+NAMES = {"digits": "measurements", "digits-clean": "clean", "digits-naive": "naive"}
+
+
+def load(name: str) -> ModuleType:
+    spec = importlib.util.spec_from_file_location(Path(name).stem, ROOT / name)
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory) -> Path:
+    """What the commands of the documentation make, with models that learned next to nothing."""
+    folder = tmp_path_factory.mktemp("made")
+    patches, digits = gsure.corruption.Patches(p=0.4, size=2), gsure.open_source("digits")
+    gsure.corrupt(digits, folder / "d.h5", patches, 0.05, clean=folder / "c.h5", limit=120)
+    for name, train_on in NAMES.items():
+        settings = dataclasses.replace(QUICK, train_on=train_on, picture_every=12)
+        gsure.train(folder / "d.h5", folder / "runs" / name, settings, clean=folder / "c.h5")
+        drawn, restored = folder / "samples" / name, folder / "restored" / name
+        gsure.sample(folder / "runs" / name, drawn, 60, steps=2)
+        gsure.evaluate_samples(drawn, reference=folder / "c.h5", features="pca-4")
+        gsure.evaluate_samples(
+            drawn, measurements=folder / "d.h5", held_out=False, features="pca-4", out=drawn / "measured.json"
+        )
+        gsure.restore(folder / "runs" / name, folder / "d.h5", restored, steps=2, draws=2, limit=8, panels=0)
+        gsure.evaluate_restorations(restored, clean=folder / "c.h5")
+        gsure.evaluate_denoising(folder / "runs" / name, t_bins=2, n=8)
+    report(folder / "runs" / "digits")
+    return folder
+
+
+def test_every_script_is_run_here_or_named():
+    elsewhere = {"kill.py": "training/test_train.py", "make_figures.py": "test_docs.py"}
+    here = Path(__file__).read_text()
+    for script in SCRIPTS:
+        assert f"/{script.name}" in here or (ROOT / "tests" / elsewhere[script.name]).read_text().count(script.stem), (
+            script
+        )
+
+
+def test_finite_difference(monkeypatch, capsys):
+    script = load("bench/finite_difference.py")
+    monkeypatch.setattr(script, "STEPS", (0.1, 1e-3))
+    script.main(probes=1)
+    assert len(capsys.readouterr().out.splitlines()) == 3
+
+
+def test_floor(monkeypatch, capsys):
+    script = load("bench/floor.py")
+    for name, value in {"SIZE": 2000, "STEPS": 20, "SEEDS": range(2), "GRID": [1, 94]}.items():
+        monkeypatch.setattr(script, name, value)
+    monkeypatch.setattr(script, "CONTESTANTS", dict(list(script.CONTESTANTS.items())[-3:]))
+    script.main()
+    assert "gsure-y" in capsys.readouterr().out
+
+
+def test_gaussian(monkeypatch, capsys, tmp_path):
+    script = load("bench/gaussian.py")
+    for name, value in {"SIZE": 8, "MORE": (30, 30), "TIMES": (500,), "DRAWS": 1, "STEPS": 2}.items():
+        monkeypatch.setattr(script, name, value)
+    script.main(["--figure", str(tmp_path / "figure.png")])
+    assert "posterior mean" in capsys.readouterr().out
+    assert (tmp_path / "figure.png").stat().st_size > 1000
+
+
+def test_imputation(made, monkeypatch, capsys):
+    script = load("bench/imputation.py")
+    ways = {"ddrm": script.by_ddrm(2, 1.0, "even"), "moments": script.by_moments(2, 1)}
+    monkeypatch.setattr(script, "WAYS", ways)
+    script.main([str(made / "runs" / "digits"), str(made / "d.h5"), str(made / "c.h5"), "pca-4", "--n", "20"])
+    assert len(capsys.readouterr().out.splitlines()) == 2
+
+
+def test_perfect_needs_no_patch_to_learn_from_the_truth(tmp_path):
+    script = load("bench/perfect.py")
+    source = gsure.open_source("phantom", size=16, n=40)
+    gsure.corrupt(source, tmp_path / "p.h5", gsure.corruption.Lines(R=2.0), 0.05, clean=tmp_path / "pc.h5")
+    settings = dataclasses.replace(QUICK, steps=4)
+    script.train_perfectly(str(tmp_path / "p.h5"), str(tmp_path / "pc.h5"), str(tmp_path / "run"), settings)
+    gsure.train(tmp_path / "p.h5", tmp_path / "plain", settings, clean=tmp_path / "pc.h5")
+    perfect, plain = (Run(tmp_path / name).read_metrics()[0]["loss"] for name in ("run", "plain"))
+    assert perfect != plain
+
+
+def test_sample(made, monkeypatch, capsys):
+    script = load("bench/sample.py")
+    monkeypatch.setattr(script, "ROUNDS", 4)
+    monkeypatch.setattr(script, "RESTORED", (2, 4))
+    monkeypatch.setattr(script, "STEPS", {"ddim": (2,), "dpm++": (2,)})
+    run = str(made / "runs" / "digits")
+    script.main(["speed"])
+    script.main(["curves", run, str(made / "c.h5"), "pca-4", "--n", "20"])
+    script.main(["memory", run, str(made / "d.h5")])
+    assert "peak memory" in capsys.readouterr().out
+
+
+def test_store(monkeypatch, capsys):
+    script = load("bench/store.py")
+    for name, value in {"WRITTEN": 200, "ROUNDS": 2, "SIMULATED": 20, "READ": 2, "REPEATED": (300, 2)}.items():
+        monkeypatch.setattr(script, name, value)
+    script.main()
+    assert "time to read a batch" in capsys.readouterr().out
+
+
+def test_train(monkeypatch, capsys, tmp_path):
+    script = load("bench/train.py")
+    monkeypatch.setattr(script, "SETTINGS", dataclasses.replace(script.SETTINGS, width=8, batch=8, validate_on=8))
+    monkeypatch.setattr(script, "BLOCK", 1)
+    monkeypatch.setattr(script, "memory", lambda folder, **_: script.peak("tweedie", folder, 1))
+    script.main(["--quick"])
+    assert "logging and checkpoints" in capsys.readouterr().out
+
+
+def test_training_figures(made, monkeypatch, capsys, tmp_path):
+    script = load("docs/make_training_figures.py")
+    monkeypatch.setattr(script, "FIGURES", tmp_path)
+    script.main([str(made / "runs")])
+    assert "from measurements" in capsys.readouterr().out
+    assert {path.name for path in tmp_path.iterdir()} >= {"samples.png", "denoised.png", "tracking.png"}
+
+
+def test_evaluation_figures(made, monkeypatch, capsys, tmp_path):
+    script = load("docs/make_evaluation_figures.py")
+    monkeypatch.setattr(script, "FIGURES", tmp_path)
+    script.main([str(made)])
+    assert "frechet" in capsys.readouterr().out
+    assert (tmp_path / "digits.png").stat().st_size > 1000
+
+
+def test_uncertainty_table(made, monkeypatch, capsys):
+    script = load("docs/make_uncertainty_table.py")
+    monkeypatch.setattr(script, "N", 8)
+    monkeypatch.setattr(script, "STEPS", 3)
+    script.main([str(made / "runs" / "digits"), str(made / "d.h5"), str(made / "c.h5")])
+    assert "moments" in capsys.readouterr().out
+
+
+@pytest.mark.skipif(
+    browser.find() is None and "GSURE_NEEDS_BROWSER" not in os.environ, reason="no Chromium: apt-get install chromium"
+)
+def test_report_figure(made, monkeypatch, tmp_path):
+    script = load("docs/make_report_figure.py")
+    monkeypatch.setattr(script, "FIGURES", tmp_path)
+    script.main([str(made / "runs" / "digits" / "report.html")])
+    assert (tmp_path / "digits.png").stat().st_size > 10_000
+
+
+def test_toy2d(tmp_path):
+    """In a process of its own: it starts others."""
+    command = [sys.executable, str(ROOT / "examples/toy2d.py"), "--seeds", "1", "--steps", "20"]
+    done = subprocess.run([*command, "--out", str(tmp_path / "toy.png")], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert (tmp_path / "toy.png").stat().st_size > 10_000
+
+
+def test_the_batch_script_is_sound_and_its_command_is_understood():
+    script = ROOT / "examples" / "train.slurm"
+    assert subprocess.run(["bash", "-n", str(script)], check=False).returncode == 0
+    gsure_command = script.read_text().split("-m gsure ")[-1].splitlines()[0].replace("$resume", "--resume")
+    make_parser().parse_args(gsure_command.replace('"', "").split())
