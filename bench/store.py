@@ -120,9 +120,8 @@ def memory(folder: Path) -> None:
         write(path, data, repeat)
         done = subprocess.run([sys.executable, "-c", MEMORY, str(path)], capture_output=True, text=True, check=True)
         peaks.append(json.loads(done.stdout))
-    print(
-        f"peak memory, {REPEATED[0] * REPEATED[1]:,} less {REPEATED[0]:,} samples: {peaks[1] - peaks[0]:.0f} MB of {peaks[1]:.0f}; wanted: below 50"
-    )
+    many, few, more = REPEATED[0] * REPEATED[1], REPEATED[0], peaks[1] - peaks[0]
+    print(f"peak memory, {many:,} less {few:,} samples: {more:.0f} MB of {peaks[1]:.0f}; wanted: below 50")
 
 
 def main() -> None:

@@ -213,7 +213,7 @@ class Measurements(_Stored):
 
 
 class Signals(_Stored):
-    """A file of clean signals, aligned by index with a measurement file: for oracles and evaluation only."""
+    """A file of clean signals, aligned by index with a measurement file: for reference runs and evaluation only."""
 
     holds = "signals"
 
