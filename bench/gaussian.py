@@ -66,7 +66,7 @@ def rate(restored: Tensor, x: Tensor) -> tuple[float, float]:
 
 
 def learn(measurement: gsure.Measurement, x: Tensor) -> tuple[Gaussian, dict[int, list[tuple[float, float]]]]:
-    """The prior from most clean phantoms, and by number of phantoms how well those of measurements and of clean ones restore."""
+    """The prior from most clean phantoms; and, by their number, how well those of measurements and of clean ones restore."""
     measured: list[gsure.Measurement] = []
     clean: list[gsure.Measurement] = []
     found = {}

@@ -116,6 +116,6 @@ def test_a_gaussian_of_too_many_entries_is_refused_before_it_fills_the_memory(mo
 def test_so_is_training_that_would_need_one_before_it_writes(monkeypatch, tmp_path):
     data = make_files(tmp_path) / "d.h5"
     monkeypatch.setattr(gaussian, "MAX_ENTRIES", 8)
-    with pytest.raises(ValueError, match="of 64 entries is too large: 8 are the most. Remove 0 from --impute-at"):
+    with pytest.raises(ValueError, match=r"of 64 entries is too large: 8 are the most\. Remove 0 from --impute-at"):
         gsure.train(data, tmp_path / "run", dataclasses.replace(TINY, impute_at=(0,)))
     assert not (tmp_path / "run").exists()

@@ -39,7 +39,9 @@ def open_hdf5(path: str | Path) -> "h5py.File":
     except FileNotFoundError:
         raise FileNotFoundError(f"There is no file {path}.") from None
     except OSError as error:
-        raise ValueError(f"{path} is not a complete HDF5 file: it is truncated or of another format ({error}).") from error
+        raise ValueError(
+            f"{path} is not a complete HDF5 file: it is truncated or of another format ({error})."
+        ) from error
 
 
 @contextlib.contextmanager

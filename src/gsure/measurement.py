@@ -73,7 +73,7 @@ class Measurement:
 
     @classmethod
     def clean(cls, xbar: Float[Tensor, "b *n"]) -> "Measurement":
-        """Nothing dropped and no noise. It turns every objective into that of clean data: eq:diffusion-loss is not a branch."""
+        """Nothing dropped and no noise. It turns every objective into eq:diffusion-loss, without a branch."""
         return cls(xbar, 1.0, 0.0)
 
     @classmethod

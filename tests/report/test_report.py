@@ -19,7 +19,7 @@ from running import QUICK, TINY, make_files
 
 import gsure
 from gsure.cli import main, make_parser
-from gsure.plotting import images
+from gsure.plotting import mosaics
 from gsure.report import report
 from gsure.report.collect import as_request, collect
 from gsure.report.tables import errors
@@ -27,19 +27,6 @@ from gsure.report.words import next_commands, recorded_commands
 
 ROLES = ("measurements", "clean", "naive")
 VOID = {"img", "meta", "link", "br", "line", "path", "use", "rect", "circle"}
-
-
-# TODO remove after the merge, with its calls: the commands will write request.json themselves.
-def write_requests(root: Path) -> None:
-    """Turn each plan.json of `gsure sample` and `gsure restore` into the request.json that these commands will write."""
-    for file in root.rglob("plan.json"):
-        plan = json.loads(file.read_text())
-        function = plan.pop("command")
-        inputs = {name: plan.pop(name) for name in ("run", "data") if name in plan}
-        command = ["gsure", function, *inputs.values(), "--out", str(file.parent)]
-        request = {"function": function, "command": command, "folder": str(root), "arguments": {}}
-        (file.parent / "request.json").write_text(json.dumps(request | {"made_of": plan, "inputs": inputs}))
-        file.unlink()
 
 
 @pytest.fixture(scope="module")
@@ -53,7 +40,6 @@ def made(tmp_path_factory) -> Path:
         gsure.sample(folder / "runs" / role, folder / "samples" / role, 12, steps=3)
         options = {"draws": 2, "steps": 3, "clean": folder / "c.h5", "panels": 0}
         gsure.restore(folder / "runs" / role, folder / "d.h5", folder / "restored" / role, limit=5, **options)
-    write_requests(folder)
     for role, value in zip(ROLES, (4.0, 2.0, 10.0), strict=True):
         evaluate(folder / "samples" / role, value)
     diagnose(folder / "runs" / "measurements")
@@ -335,7 +321,6 @@ def test_without_clean_signals_the_estimate_is_shown(made, tmp_path):
     settings = dataclasses.replace(QUICK, steps=4)
     gsure.train(made / "d.h5", tmp_path / "run", settings)
     gsure.restore(tmp_path / "run", made / "d.h5", tmp_path / "run" / "restored", limit=3, draws=2, steps=3)
-    write_requests(tmp_path)
     report(tmp_path)
     text = words(tmp_path / "report.html")
     assert "Error on measurements, estimated" in text
@@ -350,7 +335,6 @@ def test_vectors_are_reported_without_pictures(tmp_path):
     gsure.corrupt(source, tmp_path / "d.h5", gsure.corruption.Noise(), 0.1)
     gsure.train(tmp_path / "d.h5", tmp_path / "run", QUICK)
     gsure.sample(tmp_path / "run", tmp_path / "samples", 4, steps=2)
-    write_requests(tmp_path)
     report(tmp_path)
     text = words(tmp_path / "report.html")
     assert "60 signals" in text
@@ -365,7 +349,6 @@ def test_large_pictures_are_shrunk(tmp_path):
     gsure.train(tmp_path / "d.h5", tmp_path / "run", settings, clean=tmp_path / "c.h5")
     gsure.sample(tmp_path / "run", tmp_path / "samples", 16, steps=1)
     gsure.restore(tmp_path / "run", tmp_path / "d.h5", tmp_path / "restored", limit=8, draws=2, steps=1, panels=0)
-    write_requests(tmp_path)
     for k in range(6):
         shutil.copytree(tmp_path / "samples", tmp_path / f"samples{k}")
         shutil.copytree(tmp_path / "restored", tmp_path / f"restored{k}")
@@ -378,7 +361,7 @@ def test_a_large_png_is_shrunk():
     noise = np.random.default_rng(0).integers(0, 255, (450, 1600, 3), np.uint8)
     buffer = io.BytesIO()
     Image.fromarray(noise).save(buffer, "PNG")
-    shown = images.embed_png(buffer.getvalue(), "noise")
+    shown = mosaics.embed_png(buffer.getvalue(), "noise")
     assert len(shown.url) < len(buffer.getvalue()) / 3
     assert (shown.width, shown.height) == (1100, 309)
 
@@ -430,7 +413,7 @@ def test_files_that_cannot_be_read_are_named_and_omitted(made, tmp_path):
         assert f"{folder / name} was omitted" in text
         assert str(folder / name) in summary["omitted"]
     assert "figure.png is not shown" in text
-    assert images.embed_png(secret.read_bytes(), "").url not in (folder / "report.html").read_text()
+    assert mosaics.embed_png(secret.read_bytes(), "").url not in (folder / "report.html").read_text()
 
 
 def test_missing_data_is_reported_but_not_required(made, tmp_path):

@@ -81,9 +81,7 @@ def test_an_imputed_measurement_has_noise_where_it_was_measured_only(generator):
 def test_what_is_learned_from_is_as_measured_where_it_was_measured(files, tmp_path, monkeypatch):
     found = []
     original = imputation.Imputing.at
-    monkeypatch.setattr(
-        imputation.Imputing, "at", lambda self, *rest: found.append(original(self, *rest)) or found[-1]
-    )
+    monkeypatch.setattr(imputation.Imputing, "at", lambda self, *rest: found.append(original(self, *rest)) or found[-1])
     gsure.train(files / "d.h5", tmp_path / "run", IMPUTING)
     examples, held_out = found[-1]
     for some in (examples, held_out):

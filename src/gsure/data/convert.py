@@ -14,7 +14,7 @@ from gsure.data.fastmri import FastMRISpectra
 from gsure.data.measurements import Measurements, open_measurements
 from gsure.data.source import Spectrum, check_scale, refuse_nonfinite
 from gsure.data.writer import Writer
-from gsure.files import refuse_inputs
+from gsure.files import record_request, refuse_inputs
 from gsure.measurement import Measurement
 from gsure.progress import bar
 
@@ -49,6 +49,7 @@ def convert(
     Without a mask, entries that are zero in all channels count as dropped. `sigma_0="estimate"` uses the median absolute
     deviation of the outermost kept frequencies (of the finest diagonal wavelets, in signal space), and the file records that.
     """
+    request = record_request("convert", locals())
     basis = basis or Fourier()
     check_scale(scale)
     path = cfl_file(path) if kind == "cfl" else Path(path).expanduser()
@@ -64,6 +65,7 @@ def convert(
         "corruption": {"name": "as measured"},
         "sigma_0": {"given": sigma[0] if len(set(sigma)) == 1 else str(sigma_0), "estimated": sigma_0 == "estimate"},
         "seed": None,
+        "request": request,
     }
     writer = Writer(
         out, n, first.ybar.shape, header, basis=basis, mask_shape=first.mask.shape, shards=shards, force=force

@@ -89,7 +89,7 @@ class _Stored(Dataset):
         return self._read("scale", self.indices)
 
     def fingerprint(self) -> str:
-        """Whether a file still holds what it held: from how it was made, how much there is, and what some of it is."""
+        """Identifies what the file holds: from how it was made, how much there is, and the values of some samples."""
         some = self._positions(evenly_spread(FINGERPRINT_SAMPLES, len(self)))
         made = {key: self.header[key] for key in ("source", "corruption", "sigma_0", "seed")}
         digest = hashlib.sha256(json.dumps([made, list(self.shape), self.groups()], sort_keys=True).encode())

@@ -6,16 +6,18 @@ from pathlib import Path
 from typing import Any, Literal, get_args
 
 import numpy as np
-import torch
 from torch import Tensor
 
 from gsure.data.chunks import Chunks, device, open_folder, write_chunk
 from gsure.data.measurements import Measurements, Signals, open_clean, open_measurements
 from gsure.denoiser import BaseDenoiser
 from gsure.files import record_request, replacing
+from gsure.formatting import with_error
 from gsure.inference.volumes import Format, check_volumes, write_volumes
 from gsure.measurement import Measurement
-from gsure.metrics import psnr
+from gsure.metrics.images import psnr
+from gsure.metrics.restorations import KINDS as JUDGED
+from gsure.metrics.restorations import column, mean_and_error, score_stored
 from gsure.plotting import draw_panel
 from gsure.posterior import Posterior
 from gsure.progress import bar
@@ -215,14 +217,12 @@ def _finish(folder: Path, n: int, clean: Signals | None, panels: int, settings: 
             pictures["clean"] = clean[shown]
         draw_panel(folder / "panels", pictures, is_complex)
     if clean is not None:
-        for kind in ("baseline", "draw", "mean"):
-            values = torch.cat([psnr(found[kind][i], clean[i], is_complex) for i in _chunks(n)])
-            summary[f"PSNR of {kind}"] = f"{float(values.mean()):.2f} ± {float(values.std() / n**0.5):.2f} dB"
+        judged = {kind: found[kind] for kind in JUDGED}
+        images = [str(index) for index in range(n)]
+        scores = score_stored(judged, clean, is_complex, images, {"psnr": psnr}).by_image
+        for kind in JUDGED:
+            summary[f"PSNR of {kind}"] = f"{with_error(*mean_and_error(scores[column('psnr', kind)]))} dB"
     with replacing(folder / "summary.json") as temporary:
         where = None if clean is None else str(Path(clean.path).resolve())
         temporary.write_text(json.dumps(summary | {"clean": where}, indent=1))
     return summary
-
-
-def _chunks(n: int, size: int = 256) -> list[list[int]]:
-    return [list(range(first, min(n, first + size))) for first in range(0, n, size)]

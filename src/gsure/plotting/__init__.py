@@ -1,7 +1,14 @@
 """Every figure and grid of the package, as functions on tensors, numbers and labels."""
 
-from gsure.plotting.grids import draw_comparison, draw_measurements, draw_panel, draw_rows
-from gsure.plotting.images import as_picture, root_sum_of_squares, tint_missing
+from gsure.plotting.images import (
+    as_picture,
+    draw_comparison,
+    draw_measurements,
+    draw_panel,
+    draw_rows,
+    root_sum_of_squares,
+    tint_missing,
+)
 
 __all__ = [
     "as_picture",

@@ -10,7 +10,8 @@ from jaxtyping import Float
 from torch import Tensor
 
 from gsure.formatting import number
-from gsure.plotting.figure import BLUE, GREY, ORANGE, RED, mark_limit, new_figure, save_png, use_log_scale
+from gsure.plotting.curves import BLUE, GREY, ORANGE, RED, mark_limit, use_log_scale
+from gsure.plotting.images import new_figure, save_png
 
 Numbers = Mapping[str, Any]
 

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from gsure.plotting.figure import mark_limit, new_figure, save_png, use_log_scale
+from gsure.plotting.images import new_figure, save_png
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -20,6 +20,7 @@ INK = "#010203"
 COLOURS = 6
 """Curve colours in the style sheet of the page: --curve-0 to --curve-5."""
 DASHES = ("", "6 3", "2 2")
+BLUE, ORANGE, GREY, RED = "#1f5fa8", "#d9730d", "#6b6b6b", "#c0392b"
 
 
 class Series(NamedTuple):
@@ -162,3 +163,23 @@ def draw_over_t(
     axes.set(xlabel="t", ylabel=ylabel)
     axes.spines[["top", "right"]].set_visible(False)
     save_png(figure, path, dpi=130)
+
+
+def mark_limit(axes: Any, value: float, text: str) -> None:
+    """A dashed horizontal line with its meaning at the right."""
+    axes.axhline(value, color=GREY, linewidth=0.9, linestyle=(0, (4, 3)))
+    where = {"xycoords": ("axes fraction", "data"), "xytext": (0, 2), "textcoords": "offset points"}
+    where |= {"ha": "right", "va": "bottom"}
+    ground = {"facecolor": "white", "alpha": 0.8, "pad": 0.5, "linewidth": 0}  # readable where a curve crosses it
+    axes.annotate(text, (1, value), fontsize=7.5, color=GREY, bbox=ground, **where)
+
+
+def use_log_scale(axes: Any) -> None:
+    """A logarithmic y axis with plain numbers at 1, 2 and 5, or at 1 alone over many decades. Call it after drawing."""
+    from matplotlib.ticker import LogLocator, NullLocator
+
+    axes.set_yscale("log")
+    low, high = axes.get_ylim()
+    axes.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5) if high < 300 * low else (1,)))
+    axes.yaxis.set_major_formatter("{x:g}")
+    axes.yaxis.set_minor_locator(NullLocator())

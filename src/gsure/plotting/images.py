@@ -1,22 +1,20 @@
-"""Signals as pictures, and pictures as data: URLs for an HTML page.
+"""Signals as pictures, and pictures in rows and columns as PNG files.
 
-A picture is a tensor of shape (h, w) or (h, w, 3) in [0, 1]. A page gets mosaics with one pixel per pixel of the signal, which
-the browser enlarges.
+A picture is a tensor of shape (h, w) or (h, w, 3) in [0, 1].
 """
 
-import base64
-import io
-import math
-from collections.abc import Sequence
-from typing import NamedTuple
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
-import numpy as np
 import torch
-from PIL import Image
 from torch import Tensor
 
-CLEAR = 255
-"""Index of the transparent colour in the palette of a map."""
+from gsure.files import replacing
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
 MISSING = (0.55, 0.70, 0.90)
 """Blue: grey is a value of grey images, and sand is the colour of skin."""
 
@@ -41,122 +39,99 @@ def root_sum_of_squares(x: Tensor) -> Tensor:
     return torch.linalg.vector_norm(x, dim=1)
 
 
-def shrink(x: Tensor, side: int) -> Tensor:
-    """(b, ..., h, w) with at most `side` pixels per side, averaged over areas."""
-    height, width = x.shape[-2:]
-    if max(height, width) <= side:
-        return x
-    factor = side / max(height, width)
-    target = (max(1, round(height * factor)), max(1, round(width * factor)))
-    return torch.nn.functional.interpolate(x.flatten(1, -3), target, mode="area").unflatten(1, x.shape[1:-2])
+def new_figure(width: float, height: float) -> "Figure":
+    """A figure of its own, which leaves your backend and the state of pyplot alone. Size in inches."""
+    from matplotlib.figure import Figure  # slow to import, and many commands draw nothing
+
+    return Figure(figsize=(width, height), layout="constrained")
 
 
-def as_pictures(x: Tensor, is_complex: bool, side: int, kept: Tensor | None = None) -> list[Tensor]:
-    """Signals (b, c, h, w) as small pictures, blue where `kept` (b, h, w) is 0.
+def save_png(figure: "Figure", path: Path, dpi: int) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with replacing(path) as temporary:
+        figure.savefig(temporary, dpi=dpi, format="png")
 
-    Takes magnitudes first and averages second: the average of complex numbers with different phases is too dark.
+
+def _show(axes: Any, values: Tensor, cmap: str = "gray", largest: float = 1.0) -> Any:
+    axes.set(xticks=[], yticks=[])
+    return axes.imshow(values.numpy(), cmap=cmap, vmin=0, vmax=largest, interpolation="nearest")
+
+
+def draw_rows(path: Path, rows: Sequence[tuple[str, Sequence[Tensor]]], title: str, width: float = 1.1) -> None:
+    """Rows of pictures with a name at the left of each row. `width` of a picture is in inches."""
+    columns = max(len(pictures) for _, pictures in rows)
+    figure = new_figure(width * columns + 0.6, width * len(rows) + 0.4)
+    grid = figure.subplots(len(rows), columns, squeeze=False)
+    for line, (name, pictures) in zip(grid, rows, strict=True):
+        for axes, picture in zip(line, pictures, strict=False):
+            _show(axes, picture)
+        for axes in line[len(pictures) :]:
+            axes.axis("off")
+        line[0].set_ylabel(name, fontsize=8)
+    figure.suptitle(title, fontsize=9)
+    save_png(figure, path, dpi=120)
+
+
+def draw_panel(folder: Path, signals: Mapping[str, Tensor], is_complex: bool) -> None:
+    """A PNG for each sample: baseline, mean, one draw and standard deviation; with "clean", also the truth and the error.
+
+    The standard deviations and errors of all samples share one colour scale, so you can compare panels (as in the paper).
     """
-    pictures = torch.stack([as_picture(one, is_complex) for one in x])
-    if pictures.ndim == 4:  # colours last
-        small = list(shrink(pictures.movedim(-1, 1), side).movedim(1, -1))
-    else:
-        small = list(shrink(pictures[:, None], side)[:, 0])
-    if kept is None:
-        return small
-    masks = (shrink(kept[:, None].float(), side)[:, 0] > 0.5).float()
-    return [tint_missing(picture, mask) for picture, mask in zip(small, masks, strict=True)]
+    maps = {"standard deviation": root_sum_of_squares(signals["std"])}
+    if "clean" in signals:
+        maps["error of the mean"] = root_sum_of_squares(signals["mean"] - signals["clean"])
+    largest = float(torch.cat([values.flatten() for values in maps.values()]).quantile(0.999)) or 1.0
+    names = {"baseline": "baseline", "mean": "mean of draws", "draw": "one draw", "clean": "clean"}
+    shown = {name: signals[kind] for kind, name in names.items() if kind in signals}
+    for k in range(len(signals["std"])):
+        columns = len(shown) + len(maps)
+        figure = new_figure(1.9 * columns + 0.5, 2.2)
+        axes = figure.subplots(1, columns)
+        for ax, x in zip(axes, shown.values(), strict=False):
+            _show(ax, as_picture(x[k], is_complex))
+        for ax, values in zip(axes[len(shown) :], maps.values(), strict=True):
+            image = _show(ax, values[k], "magma", largest)
+        for ax, name in zip(axes, [*shown, *maps], strict=True):
+            ax.set_title(name, fontsize=9)
+        figure.colorbar(image, ax=list(axes[len(shown) :]), shrink=0.85)
+        save_png(figure, folder / f"{k:05d}.png", dpi=130)
 
 
-class Picture(NamedTuple):
-    """An image as a data: URL, with its alternative text and its size in pixels."""
-
-    url: str
-    alt: str
-    width: int
-    height: int
-    is_coarse: bool
-    """Has so few pixels that the page shows them as squares."""
-
-
-def mosaic(pictures: Sequence[Tensor], columns: int, alt: str) -> Picture:
-    """Pictures in rows, with transparent gaps because a page may be light or dark."""
-    in_colour = any(picture.ndim == 3 for picture in pictures)
-    tiles = [_tile(picture, in_colour) for picture in pictures]
-    canvas = _lay(tiles, columns, np.zeros(4 if in_colour else 2, np.uint8))
-    return _encode(Image.fromarray(canvas, "RGBA" if in_colour else "LA"), alt, pictures[0].shape[0])
-
-
-def heat_maps(values: Sequence[Tensor], columns: int, largest: float, alt: str) -> Picture:
-    """Maps (h, w) of numbers from 0 (black) over red to `largest` (yellow)."""
-    tiles = [(v / largest).clamp(0, 1).mul(CLEAR - 1).round().to(torch.uint8).numpy()[..., None] for v in values]
-    canvas = _lay(tiles, columns, np.array([CLEAR], np.uint8))[..., 0]
-    return _encode(_in_palette(canvas), alt, values[0].shape[0], transparency=CLEAR)
+def draw_comparison(
+    path: Path, rows: Sequence[tuple[str, Mapping[str, Tensor], Mapping[str, Tensor]]], is_complex: bool
+) -> None:
+    """Rows of signals, shown as pictures, and of standard deviations, shown as maps. All maps share one colour scale."""
+    spreads = [{name: root_sum_of_squares(x[None])[0] for name, x in stds.items()} for _, _, stds in rows]
+    largest = max(float(values.max()) for row in spreads for values in row.values())
+    columns = len(rows[0][1]) + len(rows[0][2])
+    figure = new_figure(1.8 * columns + 0.7, 1.9 * len(rows) + 0.3)
+    grid = figure.subplots(len(rows), columns, squeeze=False)
+    for line, (name, signals, _), maps in zip(grid, rows, spreads, strict=True):
+        for ax, x in zip(line, signals.values(), strict=False):
+            _show(ax, as_picture(x, is_complex))
+        for ax, values in zip(line[len(signals) :], maps.values(), strict=True):
+            image = _show(ax, values, "magma", largest)
+        line[0].set_ylabel(name, fontsize=9)
+    for ax, name in zip(grid[0], [*rows[0][1], *rows[0][2]], strict=True):
+        ax.set_title(name, fontsize=9)
+    figure.colorbar(image, ax=list(grid[:, -1]), shrink=0.85)
+    save_png(figure, path, dpi=130)
 
 
-def colour_bar(alt: str) -> Picture:
-    return _encode(_in_palette(np.arange(CLEAR, dtype=np.uint8)[None]), alt, 1)
-
-
-def colormap(values: Tensor, largest: float) -> Tensor:
-    """One such map as a picture, for a mosaic with other pictures."""
-    return torch.from_numpy(_palette()[((values / largest).clamp(0, 1) * (CLEAR - 1)).round().long().numpy()])
-
-
-def embed_png(content: bytes, alt: str, widest: int = 1100, most: int = 120_000) -> Picture:
-    """A PNG file, reduced to fit into a page: at most `widest` pixels wide, and with fewer colours above `most` bytes."""
-    with Image.open(io.BytesIO(content), formats=("PNG",)) as image:
-        image.load()
-        if len(content) <= most and image.width <= widest:
-            return Picture(_url(content), alt, *image.size, False)
-        flat = Image.new("RGB", image.size, "white")
-        flat.paste(image.convert("RGBA"), mask=image.convert("RGBA").getchannel("A"))
-    if flat.width > widest:
-        flat = flat.resize((widest, max(1, round(flat.height * widest / flat.width))), Image.Resampling.LANCZOS)
-    return _encode(flat.quantize(255, Image.Quantize.FASTOCTREE), alt, flat.height)
-
-
-def _tile(picture: Tensor, in_colour: bool) -> np.ndarray:
-    values = (picture.clamp(0, 1) * 255).round().to(torch.uint8)
-    if in_colour and values.ndim == 2:
-        values = values[..., None].expand(-1, -1, 3)
-    values = values if values.ndim == 3 else values[..., None]
-    return torch.cat([values, torch.full_like(values[..., :1], 255)], -1).numpy()
-
-
-def _lay(tiles: Sequence[np.ndarray], columns: int, empty: np.ndarray) -> np.ndarray:
-    height, width, depth = tiles[0].shape
-    gap = max(1, round(max(height, width) / 16))
-    rows, columns = math.ceil(len(tiles) / columns), min(columns, len(tiles))
-    canvas = np.broadcast_to(empty, (rows * (height + gap) - gap, columns * (width + gap) - gap, depth)).copy()
-    for k, tile in enumerate(tiles):
-        top, left = k // columns * (height + gap), k % columns * (width + gap)
-        canvas[top : top + height, left : left + width] = tile
-    return canvas
-
-
-def _palette() -> np.ndarray:
-    from matplotlib import colormaps
-
-    return colormaps["magma"](np.linspace(0, 1, CLEAR))[:, :3].astype(np.float32)
-
-
-def _in_palette(canvas: np.ndarray) -> Image.Image:
-    image = Image.fromarray(canvas, "L").convert("P")
-    colours = (_palette() * 255).round().astype(np.uint8)
-    image.frombytes(canvas.tobytes())
-    image.putpalette([*colours.flatten().tolist(), 0, 0, 0])
-    return image
-
-
-def _encode(image: Image.Image, alt: str, side: int, **options: int) -> Picture:
-    """Enlarges small images twice or four times by repeating pixels, because some printers blur what a browser does not."""
-    factor = 1 if image.height == 1 else 4 if side <= 16 else 2 if side <= 32 else 1
-    if factor > 1:
-        image = image.resize((factor * image.width, factor * image.height), Image.Resampling.NEAREST)
-    buffer = io.BytesIO()
-    image.save(buffer, "PNG", optimize=True, **options)
-    return Picture(_url(buffer.getvalue()), alt, *image.size, side <= 64)
-
-
-def _url(content: bytes) -> str:
-    return f"data:image/png;base64,{base64.b64encode(content).decode()}"
+def draw_measurements(path: Path, rows: Mapping[str, Sequence[Tensor]], coverage: Tensor, title: str) -> None:
+    """Rows of pictures with a name at the left of each row, and a map of the coverage at the right."""
+    columns, width = max(map(len, rows.values())), 1.5
+    figure = new_figure(width * (columns + 1.6) + 0.6, width * len(rows) + 0.7)
+    grid = figure.add_gridspec(len(rows), columns + 1, width_ratios=[1] * columns + [1.5])
+    for r, (name, pictures) in enumerate(rows.items()):
+        for c, picture in enumerate(pictures):
+            axes = figure.add_subplot(grid[r, c])
+            _show(axes, picture)
+            if c == 0:
+                axes.set_ylabel(name)
+    axes = figure.add_subplot(grid[:, -1])
+    image = _show(axes, coverage, "viridis")
+    axes.set_title("coverage E[P]", fontsize=10)
+    figure.colorbar(image, ax=axes, shrink=0.6)
+    figure.suptitle(title, fontsize=10)
+    save_png(figure, path, dpi=150)

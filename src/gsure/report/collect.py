@@ -4,7 +4,6 @@ A report shows what it finds. A file that cannot be read is omitted, and the pag
 """
 
 import dataclasses
-import json
 import os
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -12,7 +11,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from gsure.data.measurements import Signals
-from gsure.request import Request
+from gsure.files import REQUEST, Request, read_json
 from gsure.training.run import Config, Run
 
 DEPTH = 4
@@ -20,7 +19,6 @@ DEPTH = 4
 ROLES = {"measurements": "from measurements", "clean": "clean-trained reference", "naive": "naive"}
 """What a run was trained on, and its label. The page shows runs in this order."""
 KINDS = ("mean", "std", "draw", "baseline")
-REQUEST = "request.json"
 T = TypeVar("T")
 
 
@@ -39,16 +37,16 @@ class Trained:
 
     @property
     def request(self) -> Request:
-        return as_request(getattr(self.config, "request", None))
+        return self.config.request
 
     @property
     def data_request(self) -> Request:
         """The request of the command that wrote the measurements."""
-        return as_request(getattr(self.config, "data_request", None) or self.config.data_info.made_by.get("request"))
+        return self.config.data_request or {}
 
     @property
     def version(self) -> str | None:
-        return self.request.get("gsure") or getattr(self.config, "gsure", None)
+        return self.request.get("gsure")
 
     @property
     def losses(self) -> list[tuple[int, float]]:
@@ -239,16 +237,6 @@ def as_request(value: Any) -> Request:
         return request
     is_call = isinstance(request.get("function"), str) and isinstance(request.get("arguments"), dict)
     return request if is_call and command is None else {}
-
-
-def read_json(path: Path) -> dict[str, Any]:
-    try:
-        values = json.loads(path.read_text())
-    except (ValueError, RecursionError) as error:
-        raise ValueError("the file is damaged: it is not JSON.") from error
-    if not isinstance(values, dict):
-        raise ValueError("the file is JSON, but not an object.")
-    return values
 
 
 def _find_run(recorded: Any, runs: list[Trained], near: Path) -> Trained | None:

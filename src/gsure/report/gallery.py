@@ -9,8 +9,8 @@ from torch import Tensor
 
 from gsure.data.measurements import Measurements, Signals, open_clean, open_measurements
 from gsure.formatting import number
-from gsure.plotting import images
-from gsure.plotting.images import Picture
+from gsure.plotting import mosaics, root_sum_of_squares
+from gsure.plotting.mosaics import Picture
 from gsure.report.collect import Drawn, Facts, Trained, as_dict
 from gsure.report.words import is_picture, shape, source
 
@@ -91,13 +91,13 @@ class Gallery:
             first = range(min(16, len(data)))
             missing = "missing pixels are blue" if data.basis.is_signal else "missing values are set to zero"
             alt = f"{len(first)} measurements of {shape(data_info)} images ({source(data_info)}); {missing}."
-            picture = images.mosaic(self._measured(data, first), 4, alt)
+            picture = mosaics.mosaic(self._measured(data, first), 4, alt)
             words = f"{number(data_info.samples)} incomplete, noisy measurements; {missing}."
             panels.append(Shown("Measurements", words, picture))
         if drawn := next((d for d in self.facts.samples if d.run == run), None):
             x = drawn.signals[""][: min(16, len(drawn.signals[""]))]
             alt = f"{len(x)} complete images that the model generated from noise."
-            picture = images.mosaic(images.as_pictures(x, data_info.is_complex, self.side), 4, alt)
+            picture = mosaics.mosaic(mosaics.as_pictures(x, data_info.is_complex, self.side), 4, alt)
             never = " The model never saw a complete image." if run.role == "measurements" else ""
             panels.append(Shown("Samples", f"New, complete images generated from noise.{never}", picture))
         if drawn := next((d for d in self.facts.restorations if d.run == run), None):
@@ -107,31 +107,31 @@ class Gallery:
     def _restored_panel(self, drawn: Drawn) -> Shown:
         n = min(4, len(drawn.signals["mean"]))
         columns = self._columns(drawn, n)
-        spread = images.root_sum_of_squares(drawn.signals["std"][:n])
+        spread = root_sum_of_squares(drawn.signals["std"][:n])
         largest = _largest([spread])
-        uncertain = [images.colormap(one, largest) for one in images.shrink(spread[:, None], self.side)[:, 0]]
+        uncertain = [mosaics.colormap(one, largest) for one in mosaics.shrink(spread[:, None], self.side)[:, 0]]
         if "clean" in columns:
             names, last = "measured, restored, uncertainty, truth", (uncertain, columns["clean"])
         else:
             names, last = "measured, restored, one draw, uncertainty", (columns["draw"], uncertain)
         tiles = [column[k] for k in range(n) for column in (columns["measured"], columns["mean"], *last)]
         alt = f"{n} rows of pictures with a measurement and its restoration. From left to right: {names}."
-        return Shown("Restorations", f"From left to right: {names}.", images.mosaic(tiles, 4, alt))
+        return Shown("Restorations", f"From left to right: {names}.", mosaics.mosaic(tiles, 4, alt))
 
     def _measured(self, data: Measurements, positions: range) -> list[Tensor]:
         """Measurements as pictures: missing pixels are blue; missing coefficients of other bases are zero."""
         measurement = data[list(positions)]
         kept = measurement.mask.expand_as(measurement.ybar).amax(1) if data.basis.is_signal else None
-        return images.as_pictures(data.basis.to_signal(measurement.ybar), data.header["complex"], self.side, kept)
+        return mosaics.as_pictures(data.basis.to_signal(measurement.ybar), data.header["complex"], self.side, kept)
 
     def _columns(self, drawn: Drawn, n: int) -> dict[str, list[Tensor]]:
         """Pictures of the first n: measured, mean, draw, and clean if it is known."""
         is_complex, data = drawn.signals["mean"].header["complex"], self.data(drawn.data)
         kinds = ("mean", "draw", "baseline")
-        found = {kind: images.as_pictures(drawn.signals[kind][:n], is_complex, self.side) for kind in kinds}
+        found = {kind: mosaics.as_pictures(drawn.signals[kind][:n], is_complex, self.side) for kind in kinds}
         found["measured"] = found["baseline"] if data is None else self._measured(data, range(n))
         if (truth := self._truth(drawn, n)) is not None:
-            found["clean"] = images.as_pictures(truth, is_complex, self.side)
+            found["clean"] = mosaics.as_pictures(truth, is_complex, self.side)
         return found
 
     def _truth(self, drawn: Drawn, n: int) -> Tensor | None:
@@ -164,9 +164,9 @@ class Gallery:
 
     def _grid(self, title: str, words: str, signals: Signals, alt: str) -> Shown:
         n = min(len(signals), self.columns * self.rows)
-        tiles = images.as_pictures(signals[:n], signals.header["complex"], self.side)
+        tiles = mosaics.as_pictures(signals[:n], signals.header["complex"], self.side)
         first = f"The first {n} of {number(len(signals))}; {words}."
-        return Shown(title, first, images.mosaic(tiles, self.columns, alt))
+        return Shown(title, first, mosaics.mosaic(tiles, self.columns, alt))
 
     def denoised(self) -> list[Shown]:
         return self._previews("denoised", "Held-out measurements, denoised")
@@ -183,7 +183,7 @@ class Gallery:
 
     def from_file(self, path: Path, title: str, words: str, alt: str) -> list[Shown]:
         try:
-            return [Shown(title, words, images.embed_png(path.read_bytes(), alt))]
+            return [Shown(title, words, mosaics.embed_png(path.read_bytes(), alt))]
         except (OSError, SyntaxError, ValueError) as error:  # Pillow raises these for a damaged PNG
             self.notes.append(f"{path} is not shown: {error}")
             return []
@@ -201,20 +201,20 @@ class Gallery:
         truth, names = self._truth(group[0], n), _names(group)
         maps: list[tuple[str, str, str, Tensor]] = []
         for drawn, name in zip(group, names, strict=True):
-            spread = images.root_sum_of_squares(drawn.signals["std"][:n])
+            spread = root_sum_of_squares(drawn.signals["std"][:n])
             alt = f"Maps of the standard deviation of the draws of the model {name}: bright where it is uncertain."
             maps.append((name, "uncertainty: standard deviation of the draws", alt, spread))
             if truth is not None:
-                error = images.root_sum_of_squares(drawn.signals["mean"][:n] - truth)
+                error = root_sum_of_squares(drawn.signals["mean"][:n] - truth)
                 alt = f"Maps of the error of the restorations by the model {name}: bright where the error is large."
                 maps.append((name, "error: distance from the truth", alt, error))
         largest = _largest([values for *_, values in maps])
         shown = []
         for name, words, alt, values in maps:
-            tiles = list(images.shrink(values[:, None], self.side)[:, 0])
-            shown.append(Shown(name, words, images.heat_maps(tiles, self.across, largest, alt)))
+            tiles = list(mosaics.shrink(values[:, None], self.side)[:, 0])
+            shown.append(Shown(name, words, mosaics.heat_maps(tiles, self.across, largest, alt)))
         end = number(largest, 3)
-        bar = images.colour_bar(f"Colour bar from black, 0, to yellow, {end}.")
+        bar = mosaics.colour_bar(f"Colour bar from black, 0, to yellow, {end}.")
         rows = tuple(self._restored_rows(group, names, n))
         return Restored(self._seen(group[0], n), rows, tuple(shown), bar, end, truth is not None)
 
@@ -222,7 +222,7 @@ class Gallery:
         """The measurements, their restorations by each model, and the truth if it is known."""
 
         def row(title: str, words: str, tiles: list[Tensor], alt: str) -> Shown:
-            return Shown(title, words, images.mosaic(tiles, self.across, alt))
+            return Shown(title, words, mosaics.mosaic(tiles, self.across, alt))
 
         columns = [self._columns(drawn, n) for drawn in group]
         rows = [row("measured", "input", columns[0]["measured"], f"{n} incomplete, noisy measurements.")]

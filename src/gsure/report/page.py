@@ -14,13 +14,12 @@ from markupsafe import Markup
 
 import gsure
 from gsure import formatting
-from gsure.files import refuse_existing, replacing
+from gsure.files import Request, record_request, refuse_existing, replacing
 from gsure.formatting import number, percent
 from gsure.plotting.curves import Series, Style, choose_styles, draw_svg
 from gsure.report import tables, words
 from gsure.report.collect import ROLES, Diagnosis, Facts, Trained, as_dict, collect
 from gsure.report.gallery import Gallery, Shown
-from gsure.request import Request, record_request
 
 
 def report(path: str | Path, out: str | Path | None = None, force: bool = False) -> dict[str, Any]:

@@ -5,10 +5,10 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from gsure.files import Request, show_request, show_resumption
 from gsure.formatting import number, percent
 from gsure.report.collect import Facts, Trained, as_request
-from gsure.request import Request, show_request, show_resumption
-from gsure.training.build import DataInfo
+from gsure.training.run import DataInfo
 
 
 def count(n: int) -> str:

@@ -108,7 +108,7 @@ class Loaded(NamedTuple):
 
 
 def load_with_config(
-    path: str | Path, checkpoint: CheckpointName, basis: Basis | None = None, network: nn.Module | None = None
+    path: str | Path, checkpoint: CheckpointName = "best", basis: Basis | None = None, network: nn.Module | None = None
 ) -> Loaded:
     """What `load` returns, and what it was made of."""
     found = _find(Path(path), checkpoint)

@@ -19,6 +19,7 @@ from accelerate import Accelerator
 
 from gsure.data.measurements import Measurements
 from gsure.files import Request, replacing
+from gsure.formatting import with_error
 from gsure.training import checkpoints
 from gsure.training.settings import Settings, known
 from gsure.training.state import TrainState
@@ -207,7 +208,7 @@ class Log:
         self._append({"step": step, "validation": result})
         names = {"estimate": "held-out error", "true": "true error", "full": "error on full signals"}
         parts = [
-            f"{words} {result[name]['mean']:.5f} ± {result[name]['se']:.5f}"
+            f"{words} {with_error(result[name]['mean'], result[name]['se'])}"
             for name, words in names.items()
             if name in result
         ]

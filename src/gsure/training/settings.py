@@ -39,7 +39,9 @@ class Settings:
         "steps after which the model imputes what was not measured and learns from fully sampled signals; at 0 a Gaussian "
         "with the second moments of the measurements does",
     )
-    impute_count: int = _setting(10_000, "number of measurements that are imputed, at most; the others are then not used")
+    impute_count: int = _setting(
+        10_000, "number of measurements that are imputed, at most; the others are then not used"
+    )
     impute_sampling_steps: int = _setting(10, "sampling steps of each imputation")
     divergence: Literal["double-backward", "finite-difference"] = _setting(
         "double-backward", "how gsure-y, gsure, paper and exact estimate it"
@@ -56,7 +58,9 @@ class Settings:
     dropout: float = _setting(0.1, "unet: dropout rate")
     groups: int = _setting(32, "unet: groups of each normalisation, at most; use few in a narrow network")
     layers: int = _setting(2, "unet: residual blocks at each resolution on the way down, one more on the way up")
-    patch: int = _setting(1, "unet: side of the square patches of pixels that become channels; for wider, faster networks")
+    patch: int = _setting(
+        1, "unet: side of the square patches of pixels that become channels; for wider, faster networks"
+    )
 
     schedule: Literal["for_noise", "linear", "cosine"] = _setting(
         "for_noise", "noise schedule; for_noise is linear and starts at the noise level of the data"

@@ -4,6 +4,7 @@ from pathlib import Path
 from typing import Any
 
 from gsure.data.inspection import inspect_file
+from gsure.formatting import with_error
 from gsure.training import checkpoints
 from gsure.training.run import Run
 
@@ -45,13 +46,13 @@ def summarize(run: Run) -> dict[str, Any]:
     if validated:
         result = validated[-1]["validation"]
         names = {"estimate": "held-out error", "true": "true error", "full": "error on full signals"}
-        summary |= {words: _with_error(result[name]) for name, words in names.items() if name in result}
+        summary |= {
+            words: with_error(result[name]["mean"], result[name]["se"])
+            for name, words in names.items()
+            if name in result
+        }
     if run.best.exists():
         best = checkpoints.read(run.best).header["best"]
-        summary["best"] = f"{_with_error(best)} at step {best['step']:,}"
+        summary["best"] = f"{with_error(best['mean'], best['se'])} at step {best['step']:,}"
     summary["gsure"] = config.request["gsure"]
     return summary
-
-
-def _with_error(value: dict[str, Any]) -> str:
-    return f"{value['mean']:.5f} ± {value['se']:.5f}"
