@@ -20,7 +20,7 @@ SEEDS = range(3)
 CONTESTANTS = {
     **{
         f"tweedie, floor {floor}": gsure.Objective(coverage=toy2d.KEEP, floor=floor)
-        for floor in (1, 0.5, 0.25, 0.1, 0.01)
+        for floor in (1.0, 0.5, 0.25, 0.1, 0.01)
     },
     "exact, floor 0.1": gsure.Objective("exact", coverage=toy2d.KEEP),
     "gsure-y": gsure.Objective("gsure-y", coverage=toy2d.KEEP),

@@ -11,12 +11,8 @@ import argparse
 import dataclasses
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
-import numpy as np
-from torch import Tensor
-
-from gsure.data.measurements import Signals
 from gsure.denoiser import Denoiser
 from gsure.files import record_request
 from gsure.training.examples import Examples
@@ -27,19 +23,11 @@ from gsure.training.state import accelerated
 from gsure.training.train import setup
 
 
-class Truth:
-    """In place of imputed signals: the clean ones behind the measurements."""
-
-    def __init__(self, examples: Examples) -> None:
-        assert examples.signals is not None
-        self.signals, self.indices = examples.signals, examples.measurements.indices
-
-    def __getitem__(self, positions: np.ndarray) -> Tensor:
-        return self.signals[self.indices[positions]]
-
-
 def with_truth(examples: Examples) -> Examples:
-    return dataclasses.replace(examples, imputed=cast(Signals, Truth(examples)))
+    """Instead of imputed signals: the clean ones behind the measurements."""
+    signals, indices = examples.signals, examples.measurements.indices
+    assert signals is not None
+    return dataclasses.replace(examples, imputed=lambda positions: signals[indices[positions]])
 
 
 @dataclass(frozen=True)

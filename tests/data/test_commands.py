@@ -14,6 +14,7 @@ from conftest import z_score
 
 import gsure
 from gsure import cli
+from gsure.cli import data as cli_data
 from gsure.corruption import FAMILIES
 from gsure.data.measurements import Signals
 from gsure.data.sources import KINDS, open_source
@@ -125,7 +126,7 @@ def test_signals_of_unsuitable_scale_are_reported(here, capsys):
         "--R", 4, "--sigma", 0.001, "--clean", "c.h5", capsys=capsys)  # fmt: skip
     verdict = json.loads(run("inspect", "p.h5", "--json", capsys=capsys))["trainable"]
     rms = float(Signals("c.h5")[:].square().mean().sqrt())
-    assert verdict.startswith("badly: signals have root mean square 0.00")
+    assert verdict.startswith("no (signals have root mean square 0.00")
     assert float(verdict.split()[-2]) == pytest.approx(rms, rel=0.15)  # from a quarter of the lines
 
 
@@ -144,9 +145,9 @@ def test_options_on_the_command_line_are_those_of_the_classes():
     def fields(classes):
         return {field.name for kind in classes for field in dataclasses.fields(kind) if field.init}
 
-    assert set(cli.data.FAMILIES) == set(FAMILIES)
-    assert set(cli.data.FAMILY_OPTIONS) == fields(FAMILIES.values())
-    assert set(cli.data.SOURCE_OPTIONS) == fields(KINDS.values()) - {"path", "skip_bad"}
+    assert set(cli_data.FAMILIES) == set(FAMILIES)
+    assert set(cli_data.FAMILY_OPTIONS) == fields(FAMILIES.values())
+    assert set(cli_data.SOURCE_OPTIONS) == fields(KINDS.values()) - {"path", "skip_bad"}
 
 
 def test_help_does_not_wait_for_torch():
@@ -197,7 +198,7 @@ def test_a_file_with_entries_never_covered_says_that_it_cannot_train(here, gener
     np.save("k.npy", kspace(3, generator)[1])
     np.save("mask.npy", np.arange(16) % 2)
     text = run("import", "array", "k.npy", "m.h5", "--mask", "mask.npy", "--sigma", 0.05, capsys=capsys)
-    assert "no: 8 of 16 entries are never measured" in text
+    assert "no (8 of 16 entries are never measured)" in text
 
 
 def test_sigma_is_estimated_on_request_and_the_file_records_it(here, generator, capsys):

@@ -1,7 +1,7 @@
 """What the network learns from. Training on clean or naive data is a choice made here, and not a branch of the loop."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import NamedTuple, Protocol, runtime_checkable
 
@@ -31,8 +31,8 @@ class Examples:
     measurements: Measurements
     signals: Signals | None
     settings: Settings
-    imputed: Signals | None = None
-    """Fully sampled signals, one for each measurement: what was measured, and draws of a model for the rest."""
+    imputed: Callable[[np.ndarray], Tensor] | None = None
+    """Reads fully sampled signals at positions: what was measured, and draws of a model for the rest."""
 
     def __len__(self) -> int:
         return len(self.measurements)
@@ -50,7 +50,7 @@ class Examples:
         target = self[positions]
         if self.imputed is None:
             return Pair(None, target)
-        return Pair(target.impute(self.measurements.basis.to_spectral(self.imputed[positions])), target)
+        return Pair(target.impute(self.measurements.basis.to_spectral(self.imputed(np.asarray(positions)))), target)
 
     def xbar(self, positions: Sequence[int] | np.ndarray) -> Tensor:
         """The clean signals behind these measurements."""

@@ -89,7 +89,7 @@ class Imputing:
                 write_chunk(folder / Chunks.name(number), x, names, scales, made_of, data.header["complex"])
                 advance(len(positions))
         self.accelerator.wait_for_everyone()
-        return replace(examples, imputed=Signals(folder))
+        return replace(examples, imputed=Signals(folder).__getitem__)
 
     def _draw(
         self, examples: Examples, positions: np.ndarray, step: int, averaged: Denoiser, prior: Gaussian | None
