@@ -50,14 +50,8 @@ def corrupt(
     n = len(source) if limit is None else min(limit, len(source))
     outputs = [Path(target) for target in (path, clean) if target is not None]
     _refuse_early(source, corruption, sigma_0, outputs, workers, force)
-    header: dict[str, Any] = {
-        "source": source.fingerprint(),
-        "complex": source.is_complex,
-        "corruption": describe(corruption),
-        "sigma_0": {"given": sigma_0},
-        "seed": seed,
-        "request": request,
-    }
+    header: dict[str, Any] = {"source": source.fingerprint(), "complex": source.is_complex, "seed": seed}
+    header |= {"corruption": describe(corruption), "sigma_0": {"given": sigma_0}, "request": request}
     writer = Writer(
         path,
         n,

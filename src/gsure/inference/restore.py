@@ -1,6 +1,7 @@
 """Restore: from a run and measurements to posterior mean, standard deviation, one draw, and the baseline without a model."""
 
 import json
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, get_args
@@ -20,7 +21,7 @@ from gsure.metrics.restorations import KINDS as JUDGED
 from gsure.metrics.restorations import column, mean_and_error, score_stored
 from gsure.plotting import draw_panel
 from gsure.posterior import Posterior
-from gsure.progress import bar
+from gsure.progress import Bar, bar
 from gsure.random import Stream, generators
 from gsure.restoration import ddrm
 from gsure.sampling import Spacing, ddim, times
@@ -51,11 +52,11 @@ def restore(
     seed: int = 0,
     progress: bool = False,
 ) -> dict[str, Any]:
-    """Restore each measurement by several draws, into the folders mean, std, draw and baseline of `out` (for `gsure.Signals`).
+    """Restore each measurement by several posterior samples, into the folders mean, std, draw and baseline of `out`.
 
-    The measurements may have other masks, accelerations and noise than those the model learned from. `method` is ddrm, or
-    moments: more accurate, and several times as costly; `eta` of moments is DDIM's. With `clean`, PSNRs are returned too;
-    `volumes` also writes NIfTI or .cfl files, a group each.
+    The measurements may have other masks, accelerations and noise than the training data. `method="moments"` is more
+    accurate than ddrm and several times as costly; its `eta` is that of DDIM. With `clean`, PSNRs are returned too.
+    `volumes` also writes each group as a NIfTI or .cfl file. `gsure.Signals` reads the folders.
     """
     request = record_request("restore", locals())
     if draws < 1 or batch < 1 or (limit is not None and limit < 1):
@@ -63,42 +64,40 @@ def restore(
     if method not in get_args(Method):
         raise ValueError(f"--method is one of {', '.join(get_args(Method))}, not {method!r}.")
     denoiser, config, step, weights = load_with_config(run, checkpoint)
-    denoiser.to(device())
-    posterior = _Draws(denoiser, method, draws, steps, eta, eta_b, spacing, seed)
+    posterior = _Draws(denoiser.to(device()), method, draws, steps, eta, eta_b, spacing, seed)
     data = _open(Path(measurements), config.data_info, denoiser, steps)
-    n = len(data) if limit is None else min(limit, len(data))
     signals = None if clean is None else open_clean(clean, data)
     if volumes is not None:
         check_volumes(config.data_info.shape, config.data_info.is_complex)
-    made_of = {
-        "step": step,
-        "weights": weights,
-        "fingerprint": data.fingerprint(),
-        **posterior.options(),
-        "batch": batch,
-    }
+    made_of = {"step": step, "weights": weights, "fingerprint": data.fingerprint(), **posterior.options()}
+    made_of |= {"batch": batch}
     folder, inputs = Path(out), {"run": str(Path(run).resolve()), "data": str(Path(measurements).resolve())}
     open_folder(folder, request, made_of, inputs)
-    groups, scales = data.groups(), np.broadcast_to(data.scales(), len(data))
+    n = len(data) if limit is None else min(limit, len(data))
     chunks = Chunks(folder, n, max(1, batch // draws))
     with bar("restoring", n, progress) as advance:
         for number in chunks.mine():
-            indices = chunks.indices(number)
             if not chunks.is_done(number, KINDS):
-                measurement = _in_basis(data[list(indices)], data, denoiser)
-                if warning := _warning_of_empty(measurement, indices):
-                    advance.say(warning)
-                about = [groups[i] for i in indices], [float(scales[i]) for i in indices]
-                for kind, values in posterior.summary(measurement, indices).items():
-                    write_chunk(
-                        folder / kind / Chunks.name(number), values, *about, made_of, config.data_info.is_complex
-                    )
-            advance(len(indices))
+                _restore_chunk(chunks, number, posterior, data, made_of, advance)
+            advance(len(chunks.indices(number)))
     if not all(chunks.is_done(number, KINDS) for number in range(len(chunks))):
         return {"folder": str(folder), "restored": "another process has not finished"}
     if volumes is not None:
         write_volumes(folder, KINDS, volumes, data.header["source"])
     return _finish(folder, n, signals, panels, {"draws": draws, "method": method})
+
+
+def _restore_chunk(
+    chunks: Chunks, number: int, posterior: "_Draws", data: Measurements, made_of: Mapping[str, Any], advance: Bar
+) -> None:
+    indices = list(chunks.indices(number))
+    measurement = _in_basis(data[indices], data, posterior.denoiser)
+    if warning := _warning_of_empty(measurement, indices):
+        advance.say(warning)
+    some = data.subset(np.array(indices))
+    for kind, values in posterior.summary(measurement, indices).items():
+        path = chunks.folder / kind / Chunks.name(number)
+        write_chunk(path, values, some.groups(), some.scales().tolist(), made_of, data.header["complex"])
 
 
 @dataclass(frozen=True)
@@ -117,7 +116,7 @@ class _Draws:
     def options(self) -> dict[str, Any]:
         return {key: getattr(self, key) for key in ("method", "draws", "steps", "eta", "eta_b", "spacing", "seed")}
 
-    def summary(self, measurement: Measurement, indices: range) -> dict[str, Tensor]:
+    def summary(self, measurement: Measurement, indices: Sequence[int]) -> dict[str, Tensor]:
         """What is kept of the draws, by KINDS."""
         x = self(measurement, indices)
         return {
@@ -127,7 +126,7 @@ class _Draws:
             "baseline": self.denoiser.basis.to_signal(measurement.ybar),
         }
 
-    def __call__(self, measurement: Measurement, indices: range) -> Tensor:
+    def __call__(self, measurement: Measurement, indices: Sequence[int]) -> Tensor:
         """(draws, b, *n) signals. All draws of all measurements go through the network as one batch."""
         denoiser = self.denoiser
         where = next(denoiser.parameters()).device
@@ -153,7 +152,7 @@ def _open(path: Path, data_info: DataInfo, denoiser: BaseDenoiser, steps: int) -
     return data
 
 
-def _warning_of_empty(measurement: Measurement, indices: range) -> str | None:
+def _warning_of_empty(measurement: Measurement, indices: Sequence[int]) -> str | None:
     empty = int((measurement.mask.flatten(1).sum(1) == 0).sum())
     if not empty:
         return None

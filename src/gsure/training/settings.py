@@ -11,6 +11,10 @@ from typing import Any, Literal, get_args, get_origin
 import yaml
 
 PRESETS = Path(__file__).parent / "presets"
+AT_LEAST_1 = (
+    *("steps", "batch", "accumulate", "checkpoint_every", "log_every", "keep", "t_bins", "validate_on", "impute_count"),
+    *("impute_sampling_steps", "T", "groups", "patch", "layers", "width", "depth"),
+)
 
 
 def _setting(default: Any, about: str, free: bool = False) -> Any:
@@ -102,24 +106,7 @@ class Settings:
                 raise ValueError(
                     f"{option(setting.name)} is one of {', '.join(get_args(setting.type))}, not {value!r}."
                 )
-        for name in (
-            "steps",
-            "batch",
-            "accumulate",
-            "checkpoint_every",
-            "log_every",
-            "keep",
-            "t_bins",
-            "validate_on",
-            "impute_count",
-            "impute_sampling_steps",
-            "T",
-            "groups",
-            "patch",
-            "layers",
-            "width",
-            "depth",
-        ):
+        for name in AT_LEAST_1:
             if getattr(self, name) < 1:
                 raise ValueError(f"{option(name)} must be at least 1, but is {getattr(self, name)}.")
         for name in ("warmup", "clip", "picture_every", "seed"):
