@@ -35,8 +35,8 @@ if TYPE_CHECKING:
     from gsure.sampling import Clipped, ddim, ddpm, dpm, unipc
     from gsure.schedule import Schedule
     from gsure.training.model import load
+    from gsure.training.run import inspect
     from gsure.training.settings import Settings
-    from gsure.training.summary import inspect
     from gsure.training.train import train
 
 __version__ = "0.1.0"
@@ -66,8 +66,8 @@ _MODULES = {
     "sampling": ["Clipped", "ddim", "ddpm", "dpm", "unipc"],
     "schedule": ["Schedule"],
     "training.model": ["load"],
+    "training.run": ["inspect"],
     "training.settings": ["Settings"],
-    "training.summary": ["inspect"],
     "training.train": ["train"],
 }
 _HOME = {name: (module, name) for module, names in _MODULES.items() for name in names}

@@ -75,16 +75,14 @@ def _corrupt_options(parser: ArgumentParser) -> None:
 
 
 def _corrupt(options: Namespace) -> None:
-    from gsure import corruption
+    from gsure.corruption import FAMILIES as KNOWN
     from gsure.data.corrupt import corrupt
     from gsure.data.inspection import inspect_file
     from gsure.data.sources import open_source
 
     if options.corruption not in FAMILIES:
         raise ValueError(f"There is no corruption {options.corruption!r}; there are {', '.join(FAMILIES)}.")
-    family = _make(
-        corruption.FAMILIES[options.corruption], _given(options, FAMILY_OPTIONS), f"--corruption {options.corruption}"
-    )
+    family = _make(KNOWN[options.corruption], _given(options, FAMILY_OPTIONS), f"--corruption {options.corruption}")
     skip_bad = {"skip_bad": True} if options.skip_bad else {}
     source = open_source(options.signals, **_given(options.source, SOURCE_OPTIONS), **skip_bad)
     call(corrupt, options, source=source, path=options.out, corruption=family, sigma_0=options.sigma)
@@ -128,14 +126,14 @@ def _import_options(parser: ArgumentParser) -> None:
 
 
 def _import(options: Namespace) -> None:
-    from gsure import basis
     from gsure.data.convert import convert
     from gsure.data.inspection import inspect_file
+    from gsure.data.measurements import BASES
 
     names = ["Identity", "Fourier", "Hartley", "Cosine", "Hadamard"]
     if options.basis not in names:
         raise ValueError(f"There is no basis {options.basis!r}; choose {', '.join(names)}. Other bases need Python.")
-    call(convert, options, sigma_0=options.sigma, basis=getattr(basis, options.basis)())
+    call(convert, options, sigma_0=options.sigma, basis=BASES[options.basis]())
     show(inspect_file(options.out), options.json)
 
 
@@ -147,7 +145,7 @@ def _inspect_options(parser: ArgumentParser) -> None:
 
 
 def _inspect(options: Namespace) -> None:
-    from gsure.training.summary import inspect
+    from gsure.training.run import inspect
 
     show(call(inspect, options), options.json)
 

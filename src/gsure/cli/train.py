@@ -39,8 +39,7 @@ def _options(parser: ArgumentParser) -> None:
 def _train(options: Namespace) -> None:
     import torch
 
-    from gsure.training.run import Run
-    from gsure.training.summary import inspect
+    from gsure.training.run import Run, inspect
     from gsure.training.train import train
 
     given = {setting.name: options[setting.name] for setting in dataclasses.fields(Settings) if setting.name in options}
