@@ -129,16 +129,26 @@ def show_request(request: Request) -> str:
     """
     if request.get("command"):
         return shlex.join(request["command"])
-    given = {name: value for name, value in request["arguments"].items() if value not in (None, False)}
+    given = {name: value for name, value in request["arguments"].items() if value is not None and value is not False}
     shown = {name: value if str(value).startswith("<") else repr(value) for name, value in given.items()}
     return f"gsure.{request['function']}({', '.join(f'{name}={value}' for name, value in shown.items())})"
 
 
 def show_resumption(request: Request, force: bool = False) -> str:
-    """What to type to resume a run: the command line that started it with `--resume`, or the call in Python."""
+    """What to type to resume training: the command line that started it with `--resume`, or the call in Python.
+
+    A command that trains among other things, such as `gsure demo`, resumes by itself.
+
+    >>> show_resumption({"function": "train", "command": ["gsure", "train", "d.h5", "--out", "run"], "arguments": {}})
+    'gsure train d.h5 --out run --resume'
+    >>> show_resumption({"function": "train", "command": ["gsure", "demo", "digits"], "arguments": {}})
+    'gsure demo digits'
+    """
     if not request.get("command"):
         options = {"resume": True} | ({"force": True} if force else {})
         return show_request(request | {"arguments": request["arguments"] | options})
+    if request["command"][1:2] != ["train"]:
+        return show_request(request)
     words = [word for word in request["command"] if word not in ("--resume", "--force")]
     return shlex.join([*_launcher(), *words, "--resume", *(["--force"] if force else [])])
 

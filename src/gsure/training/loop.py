@@ -97,12 +97,7 @@ class Loop:
                 if state.step % settings.checkpoint_every == 0 or state.step == last:
                     self._validate(state, held_out, advance)
                     self._save(state)
-                if (
-                    settings.picture_every
-                    and state.step % settings.picture_every == 0
-                    and self.is_main
-                    and not stopping
-                ):
+                if self.is_main and not stopping and self._is_picture_due(state.step):
                     self.draw(state, examples, held_out)
             advance(1)
             if stopping:
@@ -180,6 +175,9 @@ class Loop:
             path = checkpoints.path_of(self.run.checkpoints, state.step)
             checkpoints.write(path, state.tensors(), state.header(self.config.as_dict()))
             checkpoints.prune(self.run.checkpoints, self.settings.keep)
+
+    def _is_picture_due(self, step: int) -> bool:
+        return self.settings.picture_every > 0 and step % self.settings.picture_every == 0
 
     def draw(self, state: TrainState, examples: Examples, held_out: Examples | None) -> None:
         name = f"step-{state.step:08d}.png"

@@ -49,7 +49,7 @@ def train(
     run, board = Run(Path(out)), open_board(Path(out)) if tensorboard else None
     _refuse_folder(run, resume, force)
     settings = settings or (run.config.settings if resume else Settings())
-    request = record_request("train", arguments, dataclasses.asdict(settings))
+    request = record_request("train", arguments)  # the settings stand beside it
     with accelerated(settings.precision) as accelerator:
         ready = setup(accelerator, data, run, settings, clean, resume, force, basis, network, request)
         try:
