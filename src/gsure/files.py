@@ -5,8 +5,7 @@ Every command records once what it was asked to do. A request is a dictionary, s
     function    the function of `gsure` that was called, such as "sample"
     command     the command line, as a list of words; None for a call in Python
     folder      where it was typed
-    arguments   what the function was called with
-    settings    what it resolved these to, where that is more than the arguments
+    arguments   what the function was called with, defaults included
     gsure, time the version, and when
 
 Time and paths stay out of whatever decides if two results are the same.
@@ -112,11 +111,10 @@ def command_line(words: Sequence[str]) -> Iterator[None]:
         _typed.reset(token)
 
 
-def record_request(function: str, arguments: Mapping[str, Any], settings: Mapping[str, Any] | None = None) -> Request:
+def record_request(function: str, arguments: Mapping[str, Any]) -> Request:
     """The request for a call of `gsure.<function>` with these arguments, of which `progress` does not matter."""
     given = {name: _plain(value) for name, value in arguments.items() if name != "progress"}
     request: Request = {"function": function, "command": _typed.get(), "folder": str(Path.cwd()), "arguments": given}
-    request |= {} if settings is None else {"settings": {name: _plain(value) for name, value in settings.items()}}
     now = datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
     return request | {"gsure": gsure.__version__, "time": now}
 

@@ -92,7 +92,7 @@ def test_a_case_is_named_by_how_its_model_is_trained_and_not_by_how_that_is_watc
 def test_what_was_asked_otherwise_gives_way(tmp_path):
     results = Results(tmp_path / "r.json")
     for case in ({"p": 0.2, "asked": "old"}, {"p": 0.4, "asked": "old"}, {"p": 0.2, "asked": "new"}):
-        results.add(case, [{"value": 1}])
+        results.add(case, [{"value": 1}], {})
     assert [row["case"] for row in results.rows] == [{"p": 0.4, "asked": "old"}, {"p": 0.2, "asked": "new"}]
 
 
@@ -104,7 +104,7 @@ def test_ratio_and_gap_are_those_of_the_numbers(tmp_path):
     for block, value in (("oracle", 2.0), ("naive", 10.0), ("gsure", 3.0)):
         case = samples.Case(block, 0.4, 0)
         rows = [{"calls": calls, "frechet": value} | about for calls in plan.chosen["calls"]]
-        results.add(samples.asked(plan, case), rows)
+        results.add(samples.asked(plan, case), rows, {})
     found = {case: rows for case in samples.cases(plan) if (rows := results.of(samples.asked(plan, case)))}
     line = next(line for line in samples._table(plan, found) if line.startswith("| gsure |"))
     assert "| **1.50** | 0.875 | 1.72 | 0.974 |" in line

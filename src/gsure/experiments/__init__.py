@@ -12,6 +12,7 @@ from gsure.experiments.chain import refuse_file
 from gsure.experiments.plan import Plan, Scale, names, read_plan
 from gsure.experiments.results import Results
 from gsure.experiments.work import Work
+from gsure.files import record_request
 
 __all__ = ["names", "read_plan", "reproduce"]
 
@@ -42,6 +43,7 @@ def reproduce(
     `only` selects the cases whose names contain it; `draw` computes nothing and writes the page from existing results.
     `data` is the folder of the dataset, if one is needed. You can stop it at any time; call it again to resume.
     """
+    request = record_request("experiments.reproduce", locals())
     plan = read_plan(name, scale)
     refuse_file(Path(out), "--out")
     refuse_file(Path(work), "--work")
@@ -56,7 +58,7 @@ def reproduce(
     for case in cases if not draw else []:
         asked = experiment.asked(plan, case)
         if not results.of(asked):
-            results.add(asked, experiment.compute(plan, case, keep))
+            results.add(asked, experiment.compute(plan, case, keep), request)
             made.append(str(case))
             experiment.write(plan, results, keep, Path(out))  # show what exists so far
     page = experiment.write(plan, results, keep, Path(out))

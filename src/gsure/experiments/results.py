@@ -9,8 +9,7 @@ from typing import Any
 
 import torch
 
-import gsure
-from gsure.files import replacing
+from gsure.files import Request, replacing
 
 
 @dataclass(frozen=True)
@@ -34,11 +33,11 @@ class Results:
     def of(self, case: Mapping[str, Any]) -> list[dict[str, Any]]:
         return [row for row in self.rows if row["case"] == _plain(case)]
 
-    def add(self, case: Mapping[str, Any], found: Sequence[Mapping[str, Any]]) -> None:
+    def add(self, case: Mapping[str, Any], found: Sequence[Mapping[str, Any]], request: Request) -> None:
         """Add the results of a case to the file. They replace earlier ones of the same case, with any settings."""
-        made_on = {"gsure": gsure.__version__, "torch": torch.__version__, "machine": platform.machine()}
+        made_on = {"torch": torch.__version__, "machine": platform.machine()}
         others = [row for row in self.rows if _name(row["case"]) != _name(_plain(case))]
-        rows = [*others, *({"case": _plain(case), **row, "made_on": made_on} for row in found)]
+        rows = [*others, *({"case": _plain(case), **row, "made_on": made_on, "request": request} for row in found)]
         self.path.parent.mkdir(parents=True, exist_ok=True)
         with replacing(self.path) as temporary:
             lines = ",\n".join(json.dumps(row, ensure_ascii=False) for row in rows)
