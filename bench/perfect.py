@@ -45,9 +45,9 @@ class Perfect:
 def train_perfectly(measurements: str, clean: str, out: str, settings: Settings) -> None:
     run, request = Run(Path(out)), record_request("bench/perfect.py", {"measurements": measurements, "clean": clean})
     with accelerated(settings.precision) as accelerator:
-        ready = setup(accelerator, measurements, run, settings, clean, False, False, None, None, request)
-        loop = Loop(accelerator, run, ready.config, Log(run, accelerator, 0, None))
-        loop(ready.state, Perfect(ready.examples, ready.held_out), ready.objective, ready.introduce, progress=True)
+        ready = setup(accelerator, measurements, run, settings, request, clean=clean)
+        loop = Loop(accelerator, run, ready.config, Log(run, accelerator))
+        loop(ready.state, Perfect(ready.examples, ready.held_out), ready.objective, ready.introduction, progress=True)
 
 
 def main(arguments: list[str] | None = None) -> None:

@@ -161,7 +161,7 @@ def compare_loop(loop: Loop, ready: Ready, rounds: int) -> None:
     state, examples, objective = ready.state, ready.examples, ready.objective
     batches = loop.batches(examples, 0, SETTINGS_END)
     [(numbers, positions)] = next(batches)
-    measurement, generator = examples[positions], torch.Generator().manual_seed(0)
+    measurement, generator = examples.target(positions), torch.Generator().manual_seed(0)
     t = state.denoiser.schedule.draw(len(positions), generator)
     bare = make_denoiser(SETTINGS, ready.config.data_info, state.denoiser.basis).train()
     optimizer = torch.optim.Adam(bare.parameters(), lr=SETTINGS.lr)
@@ -178,7 +178,7 @@ def compare_loop(loop: Loop, ready: Ready, rounds: int) -> None:
     show("overhead of the loop over the bare step", [r - 1 for r in ratios(times["loop"], times["bare"])], 0.03, True)
     parts: dict[str, Action] = {
         "which measurements": lambda: next(batches),
-        "reading them": lambda: examples[positions],
+        "reading them": lambda: examples.target(positions),
         "a generator for each": lambda: generators(SETTINGS.seed, Stream.TRAIN, indices=numbers),
         "their times": lambda: state.denoiser.schedule.draw(len(each), each),
         "noise from a generator each": lambda: normal(measurement.shape, each, like=measurement.ybar),
@@ -245,8 +245,8 @@ def main(arguments: list[str] | None = None) -> None:
         endless = dataclasses.replace(SETTINGS, steps=SETTINGS_END)
         with accelerated() as accelerator:
             run, request = Run(folder / "run"), record_request("bench/train.py", {})
-            ready = setup(accelerator, folder / "d.h5", run, endless, None, False, False, None, None, request)
-            loop = Loop(accelerator, run, ready.config, Log(run, accelerator, 0, None))
+            ready = setup(accelerator, folder / "d.h5", run, endless, request)
+            loop = Loop(accelerator, run, ready.config, Log(run, accelerator))
             compare_loop(loop, ready, rounds)
             compare_files(loop, ready, rounds)
     print(f"took {time.monotonic() - began:.0f} s")

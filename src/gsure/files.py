@@ -128,8 +128,13 @@ def show_request(request: Request) -> str:
     if request.get("command"):
         return shlex.join(request["command"])
     given = {name: value for name, value in request["arguments"].items() if value is not None and value is not False}
-    shown = {name: value if str(value).startswith("<") else repr(value) for name, value in given.items()}
-    return f"gsure.{request['function']}({', '.join(f'{name}={value}' for name, value in shown.items())})"
+    return f"gsure.{request['function']}({', '.join(f'{name}={_show(value)}' for name, value in given.items())})"
+
+
+def _show(value: Any) -> str:
+    if isinstance(value, dict):  # settings of training
+        return f"gsure.Settings({', '.join(f'{name}={_show(item)}' for name, item in value.items())})"
+    return value if isinstance(value, str) and value.startswith("<") else repr(value)
 
 
 def show_resumption(request: Request, force: bool = False) -> str:
@@ -143,8 +148,11 @@ def show_resumption(request: Request, force: bool = False) -> str:
     'gsure demo digits'
     """
     if not request.get("command"):
-        options = {"resume": True} | ({"force": True} if force else {})
-        return show_request(request | {"arguments": request["arguments"] | options})
+        given = {
+            name: value for name, value in request["arguments"].items() if name != "settings"
+        }  # the run keeps them
+        given |= {"resume": True} | ({"force": True} if force else {})
+        return show_request(request | {"arguments": given})
     if request["command"][1:2] != ["train"]:
         return show_request(request)
     words = [word for word in request["command"] if word not in ("--resume", "--force")]

@@ -72,7 +72,7 @@ def unet(
 ) -> UNet:
     """The DDPM U-Net for square images; the defaults are the paper's for CelebA, 78.70 M parameters.
 
-    `attention` lists the resolutions that have it. `mask_input="channels"` lets the network see the mask beside the image,
+    `attention` lists the resolutions that have it. `mask_input="channels"` gives the mask as further input channels,
     where masks live in signal space (the Identity basis); `"embedding"` takes a spectral mask of shape `mask_shape`.
     `groups` of normalisation are at most so many; use few in narrow networks, where a group of one channel loses its level and
     the network may make spots to keep it. With `patch=2` it takes 2 x 2 pixels as channels, at half the resolution: wider in

@@ -40,7 +40,7 @@ class Bar:
     def say(self, line: str, always: bool = False) -> None:
         """A line above the bar, which stays; `always` also where no bar is shown."""
         if always or not self.progress.disable:
-            self.progress.console.print(line, highlight=False, markup=False, soft_wrap=True)
+            say(line, self.progress.console)
 
 
 @contextmanager
@@ -55,3 +55,8 @@ def bar(description: str, total: int, shown: bool = True, done: int = 0) -> Iter
     )
     with Progress(*columns, console=Console(stderr=True), disable=not shown) as progress:
         yield Bar(progress, progress.add_task(description, total=total, completed=done, news=""))
+
+
+def say(line: str, console: Console | None = None) -> None:
+    """A line for people, which is not part of the result."""
+    (console or Console(stderr=True)).print(line, highlight=False, markup=False, soft_wrap=True)

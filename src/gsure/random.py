@@ -20,7 +20,7 @@ Generators = torch.Generator | Sequence[torch.Generator]
 
 
 class Stream(enum.Enum):
-    """What random numbers are for. A key starts with the name, so members may be reordered, but not renamed."""
+    """What random numbers are for. Keys contain the name of a member: reorder members as you like, but do not rename them."""
 
     # data
     CORRUPT = enum.auto()

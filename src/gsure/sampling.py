@@ -101,7 +101,7 @@ def dpm(
     *,
     generator: Generators,
 ) -> Float[Tensor, "b *n"]:
-    """DPM-Solver++(2M): the probability flow to second order, so 10 network calls do what takes DDIM 50."""
+    """DPM-Solver++(2M): the probability flow to second order, so 10 sampling steps match 50 of DDIM."""
     from diffusers import DPMSolverMultistepScheduler
 
     return _solve(DPMSolverMultistepScheduler, denoiser, shape, times(denoiser.schedule, steps, spacing), generator)

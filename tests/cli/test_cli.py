@@ -3,12 +3,20 @@
 import json
 import subprocess
 import sys
+from typing import get_args
 
 import pytest
 
 from gsure.cli import COMMANDS, main, make_parser
 from gsure.cli import demo as demo_command
+from gsure.data.convert import Kind
+from gsure.experiments.demo import Kind as Demo
+from gsure.experiments.plan import Scale
 from gsure.files import record_request
+from gsure.inference.restore import Method
+from gsure.inference.sample import Sampler
+from gsure.inference.volumes import Format
+from gsure.sampling import Spacing
 
 
 def imported_by(*words: str) -> set[str]:
@@ -65,3 +73,28 @@ def test_requests_are_recorded_with_the_command_line(monkeypatch):
     assert main() == 0
     assert [request["command"] for request in requests] == [["gsure", *words]] * 2
     assert record_request("demo", {})["command"] is None
+
+
+def choices(command: str, option: str) -> set:
+    """What an option of the command line may be."""
+    parser = make_parser()._subparsers._group_actions[0].choices[command]
+    (action,) = (action for action in parser._actions if action.dest == option)
+    return set(get_args(action._typehint))
+
+
+@pytest.mark.parametrize(
+    ("command", "option", "names"),
+    [
+        ("sample", "sampler", Sampler),
+        ("sample", "spacing", Spacing),
+        ("restore", "spacing", Spacing),
+        ("restore", "method", Method),
+        ("restore", "volumes", Format),
+        ("import", "kind", Kind),
+        ("demo", "kind", Demo),
+        ("reproduce", "scale", Scale),
+    ],
+)
+def test_the_command_line_names_what_the_modules_name(command, option, names):
+    """They are written out in cli/, so that --help need not import torch."""
+    assert choices(command, option) == set(get_args(names))

@@ -162,7 +162,7 @@ def test_the_example_of_the_paper_as_a_measured_distance(tmp_path):
     found = analytic.analytic_example(tmp_path, n=4000)
     assert all(found["statement"].values()), found["statement"]
     assert all(found["beyond the paper"].values())
-    at = {(row["law"], row["denoiser"], row["t"]): row for row in found["rows"]}
+    at = {(row["distribution"], row["denoiser"], row["t"]): row for row in found["rows"]}
     assert at["gaussian", "ideal", 100]["distance"] > 10 * at["gaussian", "ideal", 100]["level"]
     assert at["deltas", "ideal", 100]["distance"] < at["deltas", "ideal", 100]["level"]
     assert (tmp_path / "analytic.png").stat().st_size > 10_000

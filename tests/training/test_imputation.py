@@ -141,6 +141,20 @@ def test_what_is_imputed_matters(files, tmp_path):
     assert not same(tmp_path / "straight", tmp_path / "other")
 
 
+@pytest.mark.parametrize("changed", [{"impute_count": 20}, {"batch": 4}])
+def test_imputed_signals_of_other_measurements_are_not_taken_for_these(files, tmp_path, changed):
+    gsure.train(files / "d.h5", tmp_path / "run", dataclasses.replace(IMPUTING, steps=6))
+    with pytest.raises(ValueError, match="was written with different settings"):
+        gsure.train(files / "d.h5", tmp_path / "run", dataclasses.replace(IMPUTING, **changed), resume=True, force=True)
+
+
+def test_imputed_signals_that_are_gone_are_not_drawn_by_a_later_model(files, tmp_path):
+    gsure.train(files / "d.h5", tmp_path / "run", dataclasses.replace(IMPUTING, steps=6))
+    shutil.rmtree(tmp_path / "run" / "imputed")
+    with pytest.raises(ValueError, match="imputed at step 4 are gone"):
+        gsure.train(files / "d.h5", tmp_path / "run", IMPUTING, resume=True)
+
+
 def test_an_interrupt_while_imputing_loses_no_chunk(files, tmp_path, monkeypatch):
     gsure.train(files / "d.h5", tmp_path / "straight", IMPUTING)
     monkeypatch.setattr(imputation, "BATCHES_PER_CHUNK", 2)

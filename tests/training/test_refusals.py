@@ -174,7 +174,7 @@ def test_data_of_another_shape_basis_or_making(files, run, tmp_path):
         ),
         (
             {"train_on": "naive", "impute_at": (4,)},
-            "--impute-at fills in the rest of what was measured, but --train-on naive",
+            "--impute-at imputes the rest of what was measured, but --train-on naive",
         ),
         ({"schedule": "linear"}, "The noise of the schedule starts too low for this data"),
         ({"network": "unet", "attention": (3,)}, "attention is asked for at 3"),

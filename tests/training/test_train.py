@@ -204,13 +204,13 @@ def test_oracle_and_naive_are_choices_of_data(files):
     positions = [3, 1]
     for train_on, expected in {"clean": clean[positions], "naive": data[positions].ybar}.items():
         examples, held_out = open_examples(data, clean, dataclasses.replace(QUICK, train_on=train_on, held_out=0.0))
-        assert examples[positions].ybar.equal(expected)
-        assert float(examples[positions].std.max()) == 0
-        assert float(examples[positions].mask.min()) == 1
+        assert examples.target(positions).ybar.equal(expected)
+        assert float(examples.target(positions).std.max()) == 0
+        assert float(examples.target(positions).mask.min()) == 1
         assert float(examples.coverage) == 1
         assert held_out is None
     train, held_out = open_examples(data, clean, dataclasses.replace(QUICK, train_on="naive"))
-    assert float(held_out[[0]].std.max()) == pytest.approx(0.05)  # a naive model is judged by what was measured
+    assert float(held_out.target([0]).std.max()) == pytest.approx(0.05)  # a naive model is judged by what was measured
     assert not set(train.measurements.indices) & set(held_out.measurements.indices)
     assert held_out.xbar([0]).equal(clean[[int(held_out.measurements.indices[0])]])
 
@@ -219,8 +219,8 @@ def test_a_mirrored_measurement_is_a_measurement_of_the_mirrored_signal(files):
     data, clean = gsure.open(files / "d.h5"), gsure.Signals(files / "c.h5")
     examples = Examples(data, clean, dataclasses.replace(QUICK, flip=True))
     positions = np.arange(64)
-    _, mirrored = examples.augment(Pair(None, examples[positions]), gsure.generators(0, indices=positions))
-    flipped = (mirrored.ybar != examples[positions].ybar).flatten(1).any(1)
+    _, mirrored = examples.augment(Pair(None, examples.target(positions)), gsure.generators(0, indices=positions))
+    flipped = (mirrored.ybar != examples.target(positions).ybar).flatten(1).any(1)
     assert 15 < int(flipped.sum()) < 49
     x = torch.where(flipped[:, None, None, None], clean[positions].flip(-1), clean[positions])
     residual = (mirrored.ybar - x * mirrored.mask)[mirrored.mask == 1]

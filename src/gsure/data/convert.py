@@ -12,14 +12,13 @@ from gsure.data.array import ArraySpectra, choose_array, read_beside
 from gsure.data.cfl import cfl_file, stacked
 from gsure.data.fastmri import FastMRISpectra
 from gsure.data.measurements import Measurements, open_measurements
-from gsure.data.source import Spectrum, check_scale, refuse_nonfinite
+from gsure.data.source import Spectra, Spectrum, check_scale, refuse_nonfinite
 from gsure.data.writer import Writer
 from gsure.files import record_request, refuse_inputs
 from gsure.measurement import Measurement
 from gsure.progress import bar
 
 Kind = Literal["fastmri", "cfl", "array"]
-Measured = ArraySpectra | FastMRISpectra
 WHAT = {"mask": "its masks in its files", "key": "one array", "slices": "samples, not volumes"}
 """Why an option has no effect."""
 
@@ -89,7 +88,7 @@ def _append(writer: Writer, spectrum: Spectrum, index: int, first: Spectrum, sca
     writer.append(measurement, [group], [scale], torch.tensor([sigma]))
 
 
-def _sigma(given: float | str, spectra: Measured, basis: Basis, scale: float, n: int, path: Path) -> list[float]:
+def _sigma(given: float | str, spectra: Spectra, basis: Basis, scale: float, n: int, path: Path) -> list[float]:
     """One noise level per sample: a number, estimated, from a .npy file, or from an array in the same file as the data."""
     if given == "estimate":
         given = estimate_sigma([spectra[i] for i in range(min(len(spectra), 32))], basis) / scale
@@ -133,7 +132,7 @@ def estimate_sigma(spectra: Sequence[Spectrum], basis: Basis) -> float:
 
 def _open_spectra(
     kind: str, path: Path, mask: str | Path | None, key: str | None, slices: tuple[int, int] | None
-) -> Measured:
+) -> Spectra:
     given = {"mask": mask, "key": key, "slices": slices}
     known = {"fastmri": {"slices"}, "cfl": {"mask"}, "array": {"mask"} if path.suffix == ".npy" else {"mask", "key"}}
     for name in [name for name, value in given.items() if value is not None and name not in known.get(kind, given)]:

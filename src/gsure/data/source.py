@@ -18,7 +18,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from types import ModuleType
-from typing import Any, ClassVar, NamedTuple, TypeVar
+from typing import Any, ClassVar, NamedTuple, Protocol, TypeVar, runtime_checkable
 
 import numpy as np
 
@@ -92,6 +92,16 @@ class Spectrum(NamedTuple):
     ybar: np.ndarray
     mask: np.ndarray
     group: str
+
+
+@runtime_checkable
+class Spectra(Protocol):
+    """Data that is already measured, one sample at a time: what `gsure.convert` reads."""
+
+    @property
+    def is_complex(self) -> bool: ...
+    def __len__(self) -> int: ...
+    def __getitem__(self, index: int, /) -> Spectrum: ...
 
 
 def _jsonable(value: Any) -> Any:

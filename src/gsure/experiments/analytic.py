@@ -110,11 +110,11 @@ def analytic_example(folder: str | Path, n: int = 10_000, seed: int = 0) -> dict
             generator = keyed_generator(seed, Stream.ANALYTIC, number, t)
             errors = draw_errors(signals, kind, float(schedule.alpha_bar[t]), n, generator)
             value, level = energy_coefficient(*errors, generator)
-            row = {"law": signals, "denoiser": kind, "t": t, "snr": float(schedule.sigma[t] ** -2)}
+            row = {"distribution": signals, "denoiser": kind, "t": t, "snr": float(schedule.sigma[t] ** -2)}
             rows.append(row | {"distance": value, "level": level, "apart": value > max(level, MAX_DISTANCE)})
             if t in TIMES:
                 clouds[signals, kind][t] = errors
-    apart = {(row["law"], row["denoiser"], row["t"]): row["apart"] for row in rows}
+    apart = {(row["distribution"], row["denoiser"], row["t"]): row["apart"] for row in rows}
     low, _, high = TIMES
     statement = {
         "alike at low SNR, Gaussian": not apart["gaussian", "ideal", low],
@@ -145,7 +145,7 @@ def _draw(
         ("deltas", "learned"): "two deltas,\nminimiser of the loss",
     }
     drawn = [
-        ErrorClouds(name, clouds[case], [row for row in rows if (row["law"], row["denoiser"]) == case])
+        ErrorClouds(name, clouds[case], [row for row in rows if (row["distribution"], row["denoiser"]) == case])
         for case, name in names.items()
     ]
     draw_analytic(path, drawn)

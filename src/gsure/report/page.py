@@ -163,7 +163,7 @@ def _validation(runs: Styled) -> Iterator[Curves]:
 
 
 def _noise_levels(runs: Styled) -> Iterator[Curves]:
-    """The last validation over t: on complete signals where they are known, so that you can compare runs."""
+    """The last validation over t: on fully sampled signals where they are known, so that you can compare runs."""
     found = [(run, style, run.validations[-1][1]) for run, style in runs if run.validations]
     key = "full" if found and all("full" in result for _, _, result in found) else "estimate"
     found = [entry for entry in found if key == "full" or entry[0].role != "clean"]

@@ -25,7 +25,7 @@ METRICS = {
     "ssim": ("SSIM", "structural similarity to the clean signal; 1 is equal"),
     "nmse": ("NMSE", "squared error divided by the power of the signal"),
     "lpips": ("LPIPS", "perceptual difference from the clean signal"),
-    "full": ("Error on complete signals", "noise is added to clean signals and removed again"),
+    "full": ("Error on fully sampled signals", "noise is added to clean signals and removed again"),
     "estimate": ("Error on measurements, estimated", "without clean data"),
     "true": ("Error on measurements, true", "computed with the clean signals"),
 }
@@ -140,7 +140,7 @@ def compare(facts: Facts, run: Trained, values: dict[Any, float], better: str) -
 
 
 def errors(facts: Facts) -> dict[Path, float]:
-    """The denoising error of each run on complete signals."""
+    """The denoising error of each run on fully sampled signals."""
     if _has_denoising(facts):
         return _by_run(facts, "denoising", "full")
     last = [(run, run.validations[-1][1]) for run in facts.runs if run.validations]

@@ -121,7 +121,7 @@ def verdict(facts: Facts, errors: Mapping[Path, float], distances: Mapping[Path,
     if {run.path, reference.path} <= errors.keys():
         best = errors[reference.path]
         one = thing(run.config.data_info)
-        said = f"Its denoising error on complete {one}s is {_beside(errors[run.path], best)} that of the reference"
+        said = f"Its denoising error on fully sampled {one}s is {_beside(errors[run.path], best)} that of the reference"
         if naive is not None and naive.path in errors:
             said += f"; naive training is {_beside(errors[naive.path], best)} it"
         sentences.append(f"{said}.")

@@ -18,15 +18,25 @@ from gsure.training.settings import Settings
 
 
 class Pair(NamedTuple):
-    """What the network sees, and what the loss compares its output with. Without an input, that is what is not hidden."""
+    """What the network sees, and what the loss compares its output with.
+
+    Without an input, the objective hides a part of the target, if asked to, and shows the network the rest.
+    """
 
     input: Measurement | None
     target: Measurement
 
+    def to(self, device: torch.device) -> "Pair":
+        return Pair(None if self.input is None else self.input.to(device), self.target.to(device))
+
 
 @dataclass(frozen=True)
 class Examples:
-    """Measurements of a file, as what they are, or one of the two things to compare with."""
+    """Training pairs from a file: measurements, measurements as if they were clean, or clean signals (`settings.train_on`).
+
+    `positions` count the measurements of this object, which may be a part of the file; `measurements.indices[positions]`
+    are their numbers in the file.
+    """
 
     measurements: Measurements
     signals: Signals | None
@@ -37,7 +47,7 @@ class Examples:
     def __len__(self) -> int:
         return len(self.measurements)
 
-    def __getitem__(self, positions: Sequence[int] | np.ndarray) -> Measurement:
+    def target(self, positions: Sequence[int] | np.ndarray) -> Measurement:
         match self.settings.train_on:
             case "measurements":
                 return self.measurements[positions]
@@ -47,7 +57,7 @@ class Examples:
                 return Measurement.clean(self.xbar(positions))
 
     def pair(self, positions: Sequence[int] | np.ndarray) -> Pair:
-        target = self[positions]
+        target = self.target(positions)
         if self.imputed is None:
             return Pair(None, target)
         return Pair(target.impute(self.measurements.basis.to_spectral(self.imputed(np.asarray(positions)))), target)
@@ -95,7 +105,7 @@ class Curriculum(Protocol):
         """Steps at which it changes."""
 
     def at(self, step: int, averaged: Denoiser) -> tuple[Examples, Examples | None]:
-        """What to learn from after this many steps, and what was held out; `averaged` is the model at the last change."""
+        """What to learn from after this many steps, and what was held out; `averaged` is the model after these steps."""
 
 
 @dataclass(frozen=True)
@@ -136,7 +146,7 @@ def _refuse(measurements: Measurements, clean: Signals | None, settings: Setting
     if settings.flip and not torch.allclose(coverage, coverage.flip(-1)):
         raise ValueError("--flip needs a coverage E[P] that is its own mirror image, and that of this data is not.")
     if settings.train_on != "measurements":
-        asked = {"--hide hides a part of": settings.hide, "--impute-at fills in the rest of": settings.impute_at}
+        asked = {"--hide hides a part of": settings.hide, "--impute-at imputes the rest of": settings.impute_at}
         for does in (does for does, value in asked.items() if value):
             raise ValueError(f"{does} what was measured, but --train-on {settings.train_on} takes all data for clean.")
     if 0 in settings.impute_at:

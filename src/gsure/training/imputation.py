@@ -9,9 +9,10 @@ The draws are kept in the folder of the run, in chunks, so that none is computed
 
 import functools
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
@@ -21,7 +22,7 @@ from torch import Tensor
 from gsure.data.chunks import Chunks, open_folder, write_chunk
 from gsure.data.measurements import Signals
 from gsure.denoiser import Denoiser
-from gsure.files import record_request
+from gsure.files import Request
 from gsure.gaussian import Gaussian
 from gsure.measurement import Measurement
 from gsure.progress import bar
@@ -42,6 +43,7 @@ class Imputing:
     examples: Examples
     held_out: Examples | None
     folder: Path
+    request: Request
     accelerator: Accelerator
     progress: bool = False
 
@@ -59,26 +61,27 @@ class Imputing:
         if latest is None:
             return self.examples, self.held_out
         folder = self.folder / f"step-{latest:08d}"
-        chosen = (
-            self.examples if latest == 0 else self.examples.spread(self.settings.impute_count)
-        )  # a Gaussian is quick
-        gaussian = functools.cache(self._gaussian)
-        imputed = self._impute(chosen, folder / "train", latest, averaged, gaussian)
+        if latest < step and not folder.exists():
+            raise ValueError(
+                f"The signals that were imputed at step {latest:,} are gone from {folder}, and so is the model of that step: "
+                "restore that folder, or start another run."
+            )
+        chosen = self.examples if latest == 0 else self.examples.spread(self.settings.impute_count)
+        imputed = self._impute(chosen, folder / "train", latest, averaged)
         held_out = self.held_out
         if held_out is not None:
-            held_out = self._impute(held_out, folder / "held-out", latest, averaged, gaussian)
+            held_out = self._impute(held_out, folder / "held-out", latest, averaged)
         return imputed, held_out
 
-    def _impute(
-        self, examples: Examples, folder: Path, step: int, averaged: Denoiser, gaussian: Callable[[], Gaussian]
-    ) -> Examples:
+    def _impute(self, examples: Examples, folder: Path, step: int, averaged: Denoiser) -> Examples:
         settings, data = self.settings, examples.measurements
-        made_of = {"step": step, "seed": settings.seed, "sampling_steps": settings.impute_sampling_steps}
-        open_folder(folder, record_request("train", {}), made_of)
         at_once = max(1, settings.batch // settings.accumulate)
         chunks = Chunks(folder, len(examples), BATCHES_PER_CHUNK * at_once)
+        made_of: dict[str, Any] = {"step": step, "seed": settings.seed, "measurements": data.fingerprint()}
+        made_of |= {"sampling_steps": settings.impute_sampling_steps, "chunk_size": chunks.size}
+        open_folder(folder, self.request, made_of)
         missing = [number for number in chunks.mine() if not chunks.is_done(number, ("",))]
-        prior = gaussian() if step == 0 and missing else None
+        prior = self._gaussian if step == 0 and missing else None
         with bar("imputing", len(examples), self.progress) as advance:
             advance(len(examples) - sum(len(chunks.indices(number)) for number in missing))
             for number in missing:
@@ -99,7 +102,7 @@ class Imputing:
         With few sampling steps, fresh noise at each of them (η = 1) and more of them near t = 0 bring draws closest to the
         distribution of signals: docs/method.md has the numbers.
         """
-        measurement, indices = examples[positions], examples.measurements.indices[positions]
+        measurement, indices = examples.target(positions), examples.measurements.indices[positions]
         device = self.accelerator.device if prior is None else torch.device("cpu")
         generator = generators(self.settings.seed, Stream.IMPUTE, step, indices=indices, device=device)
         if prior is not None:
@@ -109,13 +112,15 @@ class Imputing:
             xbar = ddrm(averaged, measurement.to(device), steps, eta=1.0, spacing="quadratic", generator=generator)
         return examples.measurements.basis.to_signal(xbar).cpu()
 
+    @functools.cached_property
     def _gaussian(self) -> Gaussian:
+        """Quick enough to impute all measurements, and fitted once."""
         examples = self.examples
         with bar("second moments", len(examples), self.progress) as advance:
 
             def batches() -> Iterator[Measurement]:
                 for positions in np.array_split(np.arange(len(examples)), math.ceil(len(examples) / MOMENT_BATCH)):
-                    yield examples[positions]
+                    yield examples.target(positions)
                     advance(len(positions))
 
             return Gaussian.fit(batches(), pairs=examples.measurements.header["complex"])

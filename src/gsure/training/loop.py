@@ -24,7 +24,7 @@ from gsure.objective import Objective
 from gsure.progress import Bar, bar
 from gsure.random import Stream, generators
 from gsure.training import checkpoints
-from gsure.training.examples import Curriculum, Examples, Pair
+from gsure.training.examples import Curriculum, Examples
 from gsure.training.run import Config, Log, Run
 from gsure.training.settings import Settings
 from gsure.training.state import TrainState, Unread, any_process
@@ -56,7 +56,7 @@ class Loop:
         state: TrainState,
         curriculum: Curriculum,
         objective: Objective,
-        introduce: Callable[[Bar], None] = lambda advance: None,
+        introduction: str = "",
         progress: bool = False,
     ) -> None:
         """Do the steps that are left, in stretches between which the curriculum changes what the network learns from."""
@@ -66,30 +66,29 @@ class Loop:
             if first in curriculum.changes_at:
                 state.best = None  # was validated on other data
             with bar("training", self.settings.steps, progress and self.is_main, done=first) as advance:
-                if number == 0 and self.is_main:
-                    introduce(advance)
+                if number == 0 and self.is_main and introduction:
+                    advance.say(introduction)
                 with _signals(advance.say) as stop:
-                    if self.train(state, examples, objective, held_out, last, advance, stop):
+                    if self._train_until(last, state, examples, objective, held_out, advance, stop):
                         return
 
-    def train(
+    def _train_until(
         self,
+        last: int,
         state: TrainState,
         examples: Examples,
         objective: Objective,
         held_out: Examples | None,
-        last: int,
         advance: Bar,
         stop: "Stop",
     ) -> bool:
-        """Do the steps up to `last`; returns whether a signal stopped them before the last step of the run."""
+        """Do the steps up to number `last`; returns whether a signal stopped them before the last step of the run."""
         settings = self.settings
         for parts in self.batches(examples, state.step, last):
             self.step(state, examples, objective, parts)
             if state.step % settings.log_every == 0:
                 self._read_losses(state)
                 advance(0, self.log.write(state))
-                state.losses = []
             stopping = any_process(self.accelerator, stop.asked) and state.step < settings.steps
             with self.log.aside():
                 if stopping:  # at once: whoever sent the signal may not wait for a validation
@@ -124,7 +123,7 @@ class Loop:
         state.optimizer.zero_grad()
         for left, (numbers, positions) in zip(range(len(parts) - 1, -1, -1), parts, strict=True):
             generator = generators(settings.seed, Stream.TRAIN, indices=numbers, device=device)
-            input, target = examples.augment(_to(examples.pair(positions), device), generator)
+            input, target = examples.augment(examples.pair(positions).to(device), generator)
             t = state.denoiser.schedule.draw(len(target), generator)
             with contextlib.nullcontext() if left == 0 else accelerator.no_sync(state.denoiser.network):
                 loss = objective(state.denoiser, target, t, generator, input)
@@ -184,10 +183,6 @@ class Loop:
         draw_samples(self.run.path / "samples" / name, state.averaged, examples, state.step)
         if held_out is not None:
             draw_denoised(self.run.path / "denoised" / name, state.averaged, held_out, state.step)
-
-
-def _to(pair: Pair, device: torch.device) -> Pair:
-    return Pair(None if pair.input is None else pair.input.to(device), pair.target.to(device))
 
 
 def _stretches(first: int, steps: int, changes_at: tuple[int, ...]) -> list[tuple[int, int]]:

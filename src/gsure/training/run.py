@@ -6,8 +6,9 @@ import itertools
 import json
 import re
 import resource
+import sys
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -172,10 +173,12 @@ class Run:
 
 
 class Log:
-    """metrics.jsonl, and TensorBoard if asked for. Times are those of this process, and count from its start."""
+    """metrics.jsonl, and TensorBoard if asked for. Speed counts from the last line on, without the time inside `aside()`."""
 
-    def __init__(self, run: Run, accelerator: Accelerator, first: int, board: Any) -> None:
-        self.run, self.accelerator, self.board = run, accelerator, board
+    def __init__(self, run: Run, accelerator: Accelerator, first: int = 0, tensorboard: bool = False) -> None:
+        self.run, self.accelerator, self.board = run, accelerator, None
+        if tensorboard and accelerator.is_main_process:
+            self.board = summary_writer()(str(run.path / "tensorboard"), purge_step=first + 1)
         self.began, self.logged = time.monotonic(), first
 
     def close(self) -> None:
@@ -191,7 +194,7 @@ class Log:
 
     def write(self, state: TrainState) -> str:
         """Log the mean loss since the last time; returns it in words."""
-        loss = float(np.mean(state.losses))
+        loss = float(np.mean(state.take_losses()))
         if self.accelerator.num_processes > 1:
             loss = float(self.accelerator.reduce(torch.tensor(loss, device=self.accelerator.device), "mean"))
         line = {
@@ -207,12 +210,7 @@ class Log:
 
     def write_validation(self, step: int, result: dict[str, Any], is_best: bool) -> str:
         self._append({"step": step, "validation": result})
-        names = {"estimate": "held-out error", "true": "true error", "full": "error on full signals"}
-        parts = [
-            f"{words} {with_error(result[name]['mean'], result[name]['se'])}"
-            for name, words in names.items()
-            if name in result
-        ]
+        parts = [f"{words} {value}" for words, value in _in_words(result).items()]
         return f"step {step:,}: {', '.join(parts)}{' (best so far)' if is_best else ''}"
 
     def _append(self, line: dict[str, Any]) -> None:
@@ -226,22 +224,29 @@ class Log:
                     self.board.add_scalar(name, value["mean"] if isinstance(value, dict) else value, line["step"])
 
 
+def _in_words(result: Mapping[str, Any]) -> dict[str, str]:
+    names = {"estimate": "held-out error", "true": "true error", "full": "error on fully sampled signals"}
+    found = [(words, result[name]) for name, words in names.items() if name in result]
+    return {words: with_error(value["mean"], value["se"]) for words, value in found}
+
+
 def _peak_memory(device: torch.device) -> int:
     if device.type == "cuda":
         return torch.cuda.max_memory_allocated(device)
     status = Path("/proc/self/status")  # where there is one: ru_maxrss starts at the peak of the parent process
     if status.exists() and (match := re.search(r"VmHWM:\s+(\d+) kB", status.read_text())):
         return int(match[1]) * 1024
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+    unit = 1 if sys.platform == "darwin" else 1024
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit
 
 
-def open_board(out: Path) -> Callable[[int], Any]:
-    """What opens TensorBoard's file for a run that starts from a step. Raises an error at once if it is not installed."""
+def summary_writer() -> Any:
+    """The class that writes for TensorBoard; a sentence if it is not installed."""
     try:
         from torch.utils.tensorboard import SummaryWriter
     except ImportError as error:
         raise ValueError("TensorBoard is not installed: pip install 'gsure-diffusion[tensorboard]'.") from error
-    return lambda first: SummaryWriter(str(out / "tensorboard"), purge_step=first + 1)
+    return SummaryWriter
 
 
 def inspect(

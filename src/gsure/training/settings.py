@@ -37,14 +37,17 @@ class Settings:
         "x", "weight over t: x weights errors in x equally, eps errors in ε, v errors in v"
     )
     coverage_weighting: bool = _setting(True, "W = E[P]^(-1/2); without it W = I, as in the paper's CelebA experiments")
-    hide: float = _setting(0.0, "hide this share of what was measured from the network, and keep it in the loss")
+    hide: float = _setting(
+        0.0,
+        "hide this share of what was measured from the network, and keep it in the loss; no effect on imputed signals",
+    )
     impute_at: tuple[int, ...] = _setting(
         (),
         "steps after which the model imputes what was not measured and learns from fully sampled signals; at 0 a Gaussian "
         "with the second moments of the measurements does",
     )
     impute_count: int = _setting(
-        10_000, "number of measurements that are imputed, at most; the others are then not used"
+        10_000, "number of measurements that are imputed, at most (at 0, all are); the others are then not used"
     )
     impute_sampling_steps: int = _setting(10, "sampling steps of each imputation")
     divergence: Literal["double-backward", "finite-difference"] = _setting(
@@ -134,6 +137,15 @@ class Settings:
                 f"torch.compile has no double backward, which {self.objective} needs: omit --compile, or add "
                 "--divergence finite-difference."
             )
+
+    def changed(self) -> dict[str, Any]:
+        """What differs from the defaults.
+
+        >>> Settings(lr=0.1).changed()
+        {'lr': 0.1}
+        """
+        default = dataclasses.asdict(Settings())
+        return {name: value for name, value in dataclasses.asdict(self).items() if value != default[name]}
 
     def differences(self, other: "Settings") -> dict[str, tuple[Any, Any]]:
         """Settings that differ and matter, which free ones do not: name -> (this one's value, the other's).

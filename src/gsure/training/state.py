@@ -34,7 +34,7 @@ class Unread(NamedTuple):
 
 @dataclass
 class TrainState:
-    """Weights, their average, the optimizer, and how far they have come. Only `training/loop.py` changes it."""
+    """Weights, their average, the optimizer, and how far they have come. `Loop` changes it; `train` restores it."""
 
     denoiser: Denoiser
     """Its network may be wrapped, to run on several processes or in mixed precision."""
@@ -55,12 +55,12 @@ class TrainState:
     @torch.no_grad()
     def average(self, decay: float) -> None:
         """ema ← d ema + (1-d) weights; the average starts with the weights that the first step made."""
-        get_ema_multi_avg_fn(decay if self.step > 0 else 0.0)(*self._averages, None)
+        get_ema_multi_avg_fn(decay if self.step > 0 else 0.0)(*self._averages_and_weights, None)
         for mine, current in zip(self.averaged.network.buffers(), self.network.buffers(), strict=True):
             mine.copy_(current)
 
     @cached_property
-    def _averages(self) -> tuple[list[Tensor], list[Tensor]]:
+    def _averages_and_weights(self) -> tuple[list[Tensor], list[Tensor]]:
         return list(self.averaged.network.parameters()), list(self.network.parameters())
 
     def read_losses(self) -> str | None:
@@ -73,6 +73,11 @@ class TrainState:
             self.losses.append(mean)
         self.unread = []
         return None
+
+    def take_losses(self) -> list[float]:
+        """The losses that were read since the last call."""
+        taken, self.losses = self.losses, []
+        return taken
 
     def header(self, config: dict[str, Any]) -> dict[str, Any]:
         return {"step": self.step, "best": self.best, "losses": self.losses, "config": config}
@@ -90,7 +95,8 @@ class TrainState:
         basis = {"basis.V": self.denoiser.basis.V} if isinstance(self.denoiser.basis, Dense) else {}
         return {f"ema.{name}": value for name, value in self.averaged.network.state_dict().items()} | basis
 
-    def restore(self, found: Checkpoint) -> None:
+    def restore(self, found: Checkpoint, keep_best: bool = True) -> None:
+        """`keep_best=False` if earlier validations are no longer comparable."""
         try:
             self.network.load_state_dict(found.part("network"))
             self.averaged.network.load_state_dict(found.part("ema"))
@@ -99,7 +105,8 @@ class TrainState:
             raise ValueError(
                 f"The weights in {found.path} do not fit the network of these settings: {error}"
             ) from error
-        self.step, self.best, self.losses = found.step, found.header["best"], found.header["losses"]
+        self.step, self.losses = found.step, found.header["losses"]
+        self.best = found.header["best"] if keep_best else None
 
 
 def _what_is_not_finite(step: int, losses: Tensor, t: Tensor) -> str:

@@ -15,13 +15,13 @@ from gsure.data.measurements import Measurements, Signals, open_clean, open_meas
 from gsure.denoiser import Denoiser
 from gsure.files import Request, record_request, show_resumption
 from gsure.objective import Objective
-from gsure.progress import Bar
+from gsure.progress import say
 from gsure.training import checkpoints
 from gsure.training.examples import Curriculum, Examples, Unchanging, open_examples
 from gsure.training.imputation import Imputing
 from gsure.training.loop import Loop
 from gsure.training.model import make_denoiser, make_objective
-from gsure.training.run import Config, DataInfo, Log, Run, open_board
+from gsure.training.run import Config, DataInfo, Log, Run, summary_writer
 from gsure.training.settings import Settings, option
 from gsure.training.state import TrainState, accelerated
 
@@ -45,26 +45,33 @@ def train(
     `Settings(train_on="clean")`, which trains on it. `resume` continues from the latest checkpoint, with the settings of the
     run or with `settings` if these differ in nothing that matters; `force` lets them differ, or archives an existing run.
     """
-    arguments = {name: value for name, value in locals().items() if name not in ("settings", "resume", "force")}
-    run, board = Run(Path(out)), open_board(Path(out)) if tensorboard else None
+    arguments = {name: value for name, value in locals().items() if name not in ("resume", "force")}
+    if tensorboard:
+        summary_writer()  # refuses at once if it is not installed
+    run = Run(Path(out))
     _refuse_folder(run, resume, force)
     settings = settings or (run.config.settings if resume else Settings())
-    request = record_request("train", arguments)  # the settings stand beside it
+    request = record_request("train", arguments | {"settings": settings.changed()})
     with accelerated(settings.precision) as accelerator:
-        ready = setup(accelerator, data, run, settings, clean, resume, force, basis, network, request)
+        ready = setup(
+            accelerator,
+            data,
+            run,
+            settings,
+            request,
+            clean=clean,
+            resume=resume,
+            force=force,
+            basis=basis,
+            network=network,
+        )
         try:
-            first = ready.state.step
-            with contextlib.closing(
-                Log(run, accelerator, first, board(first) if board and accelerator.is_main_process else None)
-            ) as log:
+            with contextlib.closing(Log(run, accelerator, ready.state.step, tensorboard)) as log:
+                for note in ready.notes if accelerator.is_main_process else ():
+                    say(note)
                 loop = Loop(accelerator, run, ready.config, log)
-                loop(
-                    ready.state,
-                    make_curriculum(ready, accelerator, progress),
-                    ready.objective,
-                    ready.introduce,
-                    progress,
-                )
+                curriculum = make_curriculum(ready, accelerator, progress)
+                loop(ready.state, curriculum, ready.objective, ready.introduction, progress)
         except OSError as error:
             again = (
                 f"The last checkpoint is complete; fix this and resume with: {show_resumption(ready.config.request)}"
@@ -85,19 +92,16 @@ class Ready(NamedTuple):
     held_out: Examples | None
     objective: Objective
     notes: list[str]
+    """What a user should know before it starts, whether or not progress is shown."""
     introduction: str
-
-    def introduce(self, advance: Bar) -> None:
-        for note in self.notes:
-            advance.say(note, always=True)
-        advance.say(self.introduction)
 
 
 def make_curriculum(ready: Ready, accelerator: Accelerator, progress: bool) -> Curriculum:
     if not ready.config.settings.impute_at:
         return Unchanging(ready.examples, ready.held_out)
     shown = progress and accelerator.is_main_process
-    return Imputing(ready.examples, ready.held_out, ready.run.path / "imputed", accelerator, shown)
+    folder, request = ready.run.path / "imputed", ready.config.request
+    return Imputing(ready.examples, ready.held_out, folder, request, accelerator, shown)
 
 
 def setup(
@@ -105,12 +109,13 @@ def setup(
     data: str | Path,
     run: Run,
     settings: Settings,
-    clean: str | Path | None,
-    resume: bool,
-    force: bool,
-    basis: Basis | None,
-    network: nn.Module | None,
     request: Request,
+    *,
+    clean: str | Path | None = None,
+    resume: bool = False,
+    force: bool = False,
+    basis: Basis | None = None,
+    network: nn.Module | None = None,
 ) -> Ready:
     """Open and check everything; then create the folder of the run, or restore its latest checkpoint."""
     notes: list[str] = []
@@ -118,7 +123,7 @@ def setup(
     measurements = open_measurements(data, basis)
     signals = _open_clean(clean, stored, settings, measurements, notes)
     if stored is not None and stored.settings == settings:
-        request = stored.request
+        request = stored.request  # a resumed run keeps the request that started it
     config = Config(
         settings,
         DataInfo.of(measurements),
@@ -166,13 +171,12 @@ def _make_state(accelerator: Accelerator, config: Config, examples: Examples, ne
 def _resume(run: Run, state: TrainState, before: Settings, settings: Settings, notes: list[str]) -> None:
     found, complaints = checkpoints.read_latest(run.checkpoints)
     notes += [f"{complaint} Step {found.step:,} is taken instead." for complaint in complaints]
-    state.restore(found)
+    comparable = all(getattr(before, name) == getattr(settings, name) for name in ("t_bins", "validate_on"))
+    state.restore(found, keep_best=comparable)
     if settings.steps < state.step:
         raise ValueError(f"The run has done {state.step:,} steps already, more than --steps {settings.steps:,}.")
     if settings.steps == state.step:
         notes.append(f"The run has done all its {state.step:,} steps: give a larger --steps to continue.")
-    if any(getattr(before, name) != getattr(settings, name) for name in ("t_bins", "validate_on")):
-        state.best = None  # was validated differently
 
 
 def _introduction(

@@ -76,14 +76,14 @@ def _errors(
     device: torch.device,
 ) -> Iterator[tuple[str, Tensor]]:
     number, low, high = t_bin
-    pair, seed = held_out.pair(positions), held_out.settings.seed
-    measurement = pair.target.to(device)
-    input = measurement if pair.input is None else pair.input.to(device)
+    (input, measurement), seed = held_out.pair(positions).to(device), held_out.settings.seed
+    input = measurement if input is None else input
+    numbers = held_out.measurements.indices[positions]
 
     def noise() -> list[torch.Generator]:
-        return generators(seed, Stream.VALIDATION_NOISE, number, indices=positions, device=device)
+        return generators(seed, Stream.VALIDATION_NOISE, number, indices=numbers, device=device)
 
-    times = generators(seed, Stream.VALIDATION_TIMES, number, indices=positions, device=device)
+    times = generators(seed, Stream.VALIDATION_TIMES, number, indices=numbers, device=device)
     u = uniform((len(positions),), times, like=measurement.ybar)
     t = low + 1 + (u * (high - low)).long().clamp(max=high - low - 1)
     estimate = exact.loss(denoiser, input, measurement, t, noise())
@@ -102,7 +102,7 @@ def _summary(values: dict[str, Tensor], edges: list[int], groups: Tensor) -> dic
     t_bins: list[dict[str, Any]] = [{"t": [low + 1, high]} for low, high in itertools.pairwise(edges)]
     summary: dict[str, Any] = {}
     for name, by_bin in values.items():
-        value = torch.cat([by_bin.mean(1, keepdim=True), by_bin], 1)  # over all t first, then each band
+        value = torch.cat([by_bin.mean(1, keepdim=True), by_bin], 1)  # over all t first, then each bin
         mean = value.mean(0)
         se = standard_error(value - mean, groups)
         summary[name] = {"mean": float(mean[0]), "se": float(se[0])}
@@ -142,9 +142,8 @@ def draw_denoised(path: Path, denoiser: Denoiser, held_out: Examples, step: int,
     data = held_out.measurements
     positions = list(range(min(columns, len(data))))
     like = next(denoiser.parameters())
-    pair, seed = held_out.pair(positions), held_out.settings.seed
-    measurement = pair.target.to(like.device)
-    input = measurement if pair.input is None else pair.input.to(like.device)
+    pair, seed = held_out.pair(positions).to(like.device), held_out.settings.seed
+    measurement, input = pair.target, pair.target if pair.input is None else pair.input
 
     def pictures(xbar: torch.Tensor) -> list[torch.Tensor]:
         return [as_picture(x, data.header["complex"]) for x in data.basis.to_signal(xbar).cpu()]
