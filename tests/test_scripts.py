@@ -111,7 +111,8 @@ def test_sample(made, monkeypatch, capsys):
     monkeypatch.setattr(script, "RESTORED", (2, 4))
     monkeypatch.setattr(script, "STEPS", {"ddim": (2,), "dpm++": (2,)})
     run = str(made / "runs" / "digits")
-    script.main(["speed"])
+    assert script.untrained()[1] == (1, 8, 8)
+    script.main(["speed", run])
     script.main(["curves", run, str(made / "c.h5"), "pca-4", "--n", "20"])
     script.main(["memory", run, str(made / "d.h5")])
     assert "peak memory" in capsys.readouterr().out
