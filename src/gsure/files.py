@@ -119,12 +119,29 @@ def record_request(function: str, arguments: Mapping[str, Any]) -> Request:
     return request | {"gsure": gsure.__version__, "time": now}
 
 
+def as_request(value: Any) -> Request:
+    """A value from a file, if it is a request that can be shown, or else an empty one.
+
+    >>> as_request({"command": ["gsure", "demo"]}), as_request({"command": "gsure"}), as_request(None)
+    ({'command': ['gsure', 'demo']}, {}, {})
+    """
+    if not isinstance(value, dict):
+        return {}
+    command = value.get("command")
+    if isinstance(command, list) and command and all(isinstance(word, str) for word in command):
+        return value
+    is_call = isinstance(value.get("function"), str) and isinstance(value.get("arguments"), dict)
+    return value if is_call and command is None else {}
+
+
 def show_request(request: Request) -> str:
     """What to type to have it again: the command line, or the call in Python.
 
     >>> show_request({"function": "sample", "command": None, "arguments": {"run": "runs/a", "n": 4}})
     "gsure.sample(run='runs/a', n=4)"
     """
+    if not request:
+        return "(not recorded)"
     if request.get("command"):
         return shlex.join(request["command"])
     given = {name: value for name, value in request["arguments"].items() if value is not None and value is not False}
@@ -147,6 +164,8 @@ def show_resumption(request: Request, force: bool = False) -> str:
     >>> show_resumption({"function": "train", "command": ["gsure", "demo", "digits"], "arguments": {}})
     'gsure demo digits'
     """
+    if not request:
+        return "gsure train DATA --out RUN --resume"
     if not request.get("command"):
         given = {
             name: value for name, value in request["arguments"].items() if name != "settings"

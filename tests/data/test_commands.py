@@ -428,3 +428,13 @@ def test_damaged_arrays_are_refused_by_name(here, capsys, generator, name):
     (here / name).write_bytes(contents.get(name, (here / "whole.npy").read_bytes()))
     assert name in complaint(capsys, "import", "array", name, "m.h5", "--sigma", 0.1)
     assert name in complaint(capsys, "corrupt", f"array:{name}", "m.h5", *LINES)
+
+
+def test_a_figure_never_replaces_the_data(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    run(*DIGITS, "--limit", 20, "--clean", "c.h5")
+    before = Path("d.h5").read_bytes(), Path("c.h5").read_bytes()
+    for words in (["--figure", "d.h5"], ["--clean", "c.h5", "--figure", "c.h5"]):
+        assert cli.main(["inspect", "d.h5", *words, "--force"]) == 2
+    assert "is to be read" in capsys.readouterr().err
+    assert (Path("d.h5").read_bytes(), Path("c.h5").read_bytes()) == before

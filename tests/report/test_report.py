@@ -19,9 +19,10 @@ from running import QUICK, TINY, make_files
 
 import gsure
 from gsure.cli import main, make_parser
+from gsure.files import as_request
 from gsure.plotting import mosaics
 from gsure.report import report
-from gsure.report.collect import as_request, collect
+from gsure.report.collect import collect
 from gsure.report.tables import errors
 from gsure.report.words import next_commands, recorded_commands
 

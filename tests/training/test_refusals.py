@@ -12,11 +12,13 @@ import h5py
 import numpy as np
 import pytest
 import torch
+import yaml
 from running import QUICK, Scale, final, interrupt_at, launch, make_files, same, torchrun
 
 import gsure
 from gsure.cli import main
 from gsure.data.sources import open_source
+from gsure.report import report
 from gsure.training import checkpoints
 from gsure.training.loop import Loop
 from gsure.training.run import Run
@@ -75,6 +77,42 @@ def test_a_folder_that_cannot_be_written(files, tmp_path, capsys):
     ]
     assert main(arguments) == 2
     assert "cannot be created: Not a directory. Choose another --out." in capsys.readouterr().err
+
+
+def test_two_processes_do_not_train_in_one_folder(files, run):
+    with Run(run).locked():  # as another training holds it
+        before = bytes_of(run)
+        for options in ({"resume": True}, {"force": True}):
+            with pytest.raises(ValueError, match="Another process is training in"):
+                gsure.train(files / "d.h5", run, QUICK, **options)
+        assert bytes_of(run) == before
+    gsure.train(files / "d.h5", run, QUICK, resume=True)
+
+
+def test_a_checkpoint_of_another_name_is_refused(run, outside):
+    for name in ("foo", None, "3", 2.0):
+        with pytest.raises(ValueError, match="checkpoint is best, last or the number of a step"):
+            gsure.load(run, name)
+    assert gsure.load(run, np.int64(4)).schedule.T == 1000
+
+
+@pytest.mark.parametrize("line", ["5", "[]", '{"loss": 1}', "[" * 100_000, '{"step": "x"}'])
+def test_a_damaged_log_is_named(files, run, line):
+    log = run / "metrics.jsonl"
+    log.write_text(f"{line}\n" + log.read_text())
+    for action in (gsure.inspect, lambda run: gsure.train(files / "d.h5", run, QUICK, resume=True)):
+        with pytest.raises(ValueError, match=r"metrics\.jsonl is damaged at line 1"):
+            action(run)
+
+
+@pytest.mark.parametrize("key", ["request", "data_request"])
+@pytest.mark.parametrize("value", [None, 5, [1], {}, {"command": "gsure"}, {"command": [1]}])
+def test_a_request_that_is_none_does_not_cost_the_run(files, run, key, value):
+    config = yaml.safe_load((run / "config.yaml").read_text())
+    (run / "config.yaml").write_text(yaml.safe_dump(config | {key: value}))
+    assert gsure.inspect(run)["step"] == 8
+    gsure.train(files / "d.h5", run, QUICK, resume=True)
+    report(run)
 
 
 # Resuming

@@ -18,6 +18,10 @@ HEADER = {"complex", "corruption", "gsure", "seed", "sigma_0", "source"}
 """What every header has; that of measurements has more."""
 
 
+TYPES: dict[str, Any] = {"complex": bool, "corruption": dict, "source": dict, "basis": str, "max_std": int | float}
+TYPES |= {"mask_shape": list, "unit": list}
+
+
 class Rows:
     """An array of a file, read by rows in any order."""
 
@@ -84,11 +88,14 @@ class Shard:
     def _header(self, file: h5py.File, holds: Holds) -> dict[str, Any]:
         try:
             header = json.loads(file.attrs["header"])
-        except (KeyError, TypeError, ValueError) as error:
+        except (KeyError, TypeError, ValueError, RecursionError) as error:
             raise self.damaged("its header is not JSON, or missing") from error
         wanted = HEADER | ({"basis", "coverage", "mask_shape", "max_std", "unit"} if holds == "measurements" else set())
         if not isinstance(header, dict) or (missing := sorted(wanted - header.keys())):
             raise self.damaged(f"its header lacks {', '.join(missing) if isinstance(header, dict) else 'everything'}")
+        wrong = [name for name, kind in TYPES.items() if name in header and not isinstance(header[name], kind)]
+        if wrong:
+            raise self.damaged(f"{wrong[0]} in its header is {header[wrong[0]]!r}")
         return header
 
     def _dataset(self, file: h5py.File, name: str) -> h5py.Dataset:

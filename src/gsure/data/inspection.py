@@ -4,7 +4,7 @@ from pathlib import Path
 from typing import Any
 
 from gsure.data.measurements import Measurements, Signals, holds, open_clean, open_measurements
-from gsure.files import refuse_existing, show_request
+from gsure.files import as_request, refuse_existing, refuse_inputs, show_request
 from gsure.formatting import number
 from gsure.measurement import Measurement
 from gsure.plotting import as_picture, draw_measurements, tint_missing
@@ -18,6 +18,7 @@ def inspect_file(
     if figure is None and clean is not None:
         raise ValueError(f"{clean} is to be shown beside the measurements: say where, by --figure.")
     if figure is not None:
+        refuse_inputs([figure], [path, *([] if clean is None else [clean])])
         refuse_existing(Path(figure), force)
     if holds(path) == "signals":
         if figure is not None:
@@ -47,7 +48,7 @@ def _common(data: Measurements | Signals) -> dict[str, Any]:
         "corruption": data.header["corruption"],
         "seed": data.header["seed"],
         "gsure": data.header["gsure"],
-        "made by": show_request(data.header["request"]) if data.header.get("request") else None,
+        "made by": show_request(as_request(data.header.get("request"))),
     }
 
 

@@ -63,6 +63,8 @@ def restore(
         raise ValueError(f"draws, batch and limit must be at least 1, but are {draws}, {batch} and {limit}.")
     if method not in get_args(Method):
         raise ValueError(f"--method is one of {', '.join(get_args(Method))}, not {method!r}.")
+    if not (0 <= eta <= 1 and 0 <= eta_b <= 1):
+        raise ValueError(f"--eta and --eta-b must lie between 0 and 1, but are {eta} and {eta_b}.")
     denoiser, config, step, weights = load_with_config(run, checkpoint)
     posterior = _Draws(denoiser.to(device()), method, draws, steps, eta, eta_b, spacing, seed)
     data = _open(Path(measurements), config.data_info, denoiser, steps)

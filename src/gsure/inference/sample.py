@@ -48,7 +48,7 @@ def sample(
     denoiser.to(device())
     shape, is_complex = config.data_info.shape, config.data_info.is_complex
     draw = make_sampler(sampler, steps, eta, spacing)
-    times(denoiser.schedule, steps)  # refuses before anything is written
+    times(denoiser.schedule, steps, spacing or "even")  # refuses before anything is written
     model: BaseDenoiser = Clipped(denoiser) if clip else denoiser
     folder = Path(out)
     made_of = {"step": step, "weights": weights, "sampler": sampler, "steps": steps, "eta": eta, "spacing": spacing}
@@ -77,6 +77,8 @@ def make_sampler(
     """One call for all samplers; each has its own best spacing."""
     if name not in get_args(Sampler):
         raise ValueError(f"--sampler is one of {', '.join(get_args(Sampler))}, not {name!r}.")
+    if not 0 <= eta <= 1:
+        raise ValueError(f"--eta lies between 0 (deterministic) and 1 (ancestral), but is {eta}.")
     if eta != 0 and name != "ddim":
         raise ValueError(f"--eta is an option of ddim; {name} has none.")
     options: dict[str, Any] = {"steps": steps} | ({} if spacing is None else {"spacing": spacing})

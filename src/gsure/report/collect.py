@@ -42,7 +42,7 @@ class Trained:
     @property
     def data_request(self) -> Request:
         """The request of the command that wrote the measurements."""
-        return self.config.data_request or {}
+        return self.config.data_request
 
     @property
     def version(self) -> str | None:
@@ -227,16 +227,6 @@ def _ordered(runs: list[Trained]) -> list[Trained]:
 def as_dict(value: Any) -> dict[str, Any]:
     """The value if it is a dictionary, or else an empty one: a file of another version may have anything in its place."""
     return value if isinstance(value, dict) else {}
-
-
-def as_request(value: Any) -> Request:
-    """The value if `show_request` can show it, or else an empty request."""
-    request = as_dict(value)
-    command = request.get("command")
-    if isinstance(command, list) and command and all(isinstance(word, str) for word in command):
-        return request
-    is_call = isinstance(request.get("function"), str) and isinstance(request.get("arguments"), dict)
-    return request if is_call and command is None else {}
 
 
 def _find_run(recorded: Any, runs: list[Trained], near: Path) -> Trained | None:

@@ -29,6 +29,8 @@ def report(path: str | Path, out: str | Path | None = None, force: bool = False)
     """
     request = record_request("report.report", {"path": path, "out": out, "force": force or None})
     target = Path(path) / "report.html" if out is None else Path(out)
+    if target.suffix.lower() not in (".html", ".htm") and not target.is_dir():
+        raise ValueError(f"{target} is not the name of an HTML page: give --out a name that ends in .html.")
     if target.is_dir():
         raise ValueError(f"{target} is a folder. --out is the name of the page, such as {target / 'report.html'}.")
     facts = collect(path)

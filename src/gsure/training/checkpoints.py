@@ -78,10 +78,13 @@ def read(path: Path) -> Checkpoint:
                 )
             header = json.loads(metadata["header"])
             tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
-    except (SafetensorError, KeyError, ValueError) as error:
+    except (SafetensorError, KeyError, ValueError, RecursionError) as error:
         if isinstance(error, DamagedError):
             raise
         raise DamagedError(f"{path} is damaged: {error}.") from error
+    kinds: dict[str, Any] = {"step": int, "config": dict, "losses": list, "best": dict | None}
+    if not isinstance(header, dict) or not all(isinstance(header.get(name), kind) for name, kind in kinds.items()):
+        raise DamagedError(f"{path} is damaged: its header is not that of a checkpoint.")
     if header.get("checksum") != _checksum(tensors):
         raise DamagedError(f"{path} is damaged: its checksum is wrong.")
     return Checkpoint(path, tensors, header)

@@ -1,8 +1,10 @@
 """From settings and what is known of the data to a denoiser and an objective; and from a run back to its denoiser."""
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Literal, NamedTuple
 
+import numpy as np
 import torch
 from torch import nn
 
@@ -113,6 +115,8 @@ def load_with_config(
     """What `load` returns, and what it was made of."""
     found = _find(Path(path), checkpoint)
     config = Config.from_dict(found.header["config"], str(found.path))
+    if (run := Run(Path(path))).exists():  # whose data may have moved since this checkpoint was written
+        config = replace(config, data=run.config.data, clean=run.config.clean)
     if config.own_network and network is None:
         raise ValueError(f"{path} was trained with a network of your own: pass load(..., network=...).")
     denoiser = make_denoiser(config.settings, config.data_info, basis or _basis(config.data_info.basis, found), network)
@@ -129,7 +133,9 @@ def _find(path: Path, checkpoint: CheckpointName) -> Checkpoint:
     run = Run(path)
     if not run.exists():
         raise ValueError(f"{path} is neither a run of gsure train nor a checkpoint.")
-    if isinstance(checkpoint, int):
+    if not isinstance(checkpoint, int | np.integer) and checkpoint not in ("best", "last"):
+        raise ValueError(f"checkpoint is best, last or the number of a step, not {checkpoint!r}.")
+    if not isinstance(checkpoint, str):
         if checkpoint not in (steps := checkpoints.steps_of(run.checkpoints)):
             raise ValueError(f"{path} has no checkpoint of step {checkpoint}; it has {', '.join(map(str, steps))}.")
         return checkpoints.read(checkpoints.path_of(run.checkpoints, checkpoint))

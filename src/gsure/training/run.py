@@ -2,6 +2,7 @@
 
 import contextlib
 import dataclasses
+import fcntl
 import itertools
 import json
 import re
@@ -20,7 +21,7 @@ from accelerate import Accelerator
 
 from gsure.data.inspection import inspect_file
 from gsure.data.measurements import Measurements
-from gsure.files import Request, replacing
+from gsure.files import Request, as_request, replacing
 from gsure.formatting import with_error
 from gsure.training import checkpoints
 from gsure.training.settings import Settings, known
@@ -71,7 +72,7 @@ class Config:
     clean: str | None
     own_network: bool
     request: Request
-    data_request: Request | None
+    data_request: Request
     """What `gsure corrupt` or `gsure import` was asked for."""
 
     def learned_from_imputed(self, step: int) -> bool:
@@ -86,14 +87,19 @@ class Config:
     def from_dict(values: Mapping[str, Any], where: str) -> "Config":
         try:
             if (version := values["version"]) != VERSION:
-                raise ValueError(f"{where} has format version {version}, but this gsure reads version {VERSION} only.")
+                raise ValueError(
+                    f"{where} has format version {version!r}, but this gsure reads version {VERSION} only."
+                )
             info: dict[str, Any] = {
                 key: tuple(value) if isinstance(value, list) else value
                 for key, value in dict(values["data_info"]).items()
             }
             settings = Settings(**known(values["settings"], where))
-            rest = {key: values[key] for key in ("data", "clean", "own_network", "request", "data_request")}
-            return Config(settings, DataInfo(**info), **rest)
+            data, clean, own_network = (values[key] for key in ("data", "clean", "own_network"))
+            if not isinstance(data, str) or not isinstance(clean, str | None) or not isinstance(own_network, bool):
+                raise TypeError("data, clean or own_network is of another type")
+            requests = (as_request(values[key]) for key in ("request", "data_request"))
+            return Config(settings, DataInfo(**info), data, clean, own_network, *requests)
         except (KeyError, TypeError, AttributeError) as error:
             raise ValueError(f"{where} is not a configuration that this gsure can read ({error}).") from error
 
@@ -126,7 +132,7 @@ class Run:
             raise ValueError(f"{self.path} is not a run of gsure train: it has no config.yaml.")
         try:
             values = yaml.safe_load(path.read_text())
-        except (yaml.YAMLError, UnicodeDecodeError) as error:
+        except (yaml.YAMLError, UnicodeDecodeError, RecursionError) as error:
             raise ValueError(f"{path} is damaged: it is not YAML.") from error
         return Config.from_dict(values if isinstance(values, dict) else {}, str(path))
 
@@ -145,9 +151,24 @@ class Run:
         checkpoints.write(checkpoints.path_of(self.checkpoints, 0), tensors, header)
         self.write_config(config)
 
+    @contextlib.contextmanager
+    def locked(self) -> Iterator[None]:
+        """Keeps other processes from training in this folder, if there is one."""
+        if not self.path.exists():
+            yield
+            return
+        with (self.path / ".lock").open("w") as file:
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                raise ValueError(
+                    f"Another process is training in {self.path}: wait for it, or choose another --out."
+                ) from None
+            yield
+
     def is_empty(self) -> bool:
         """Nothing in it, or only what a run that was killed in its first moment left there."""
-        return self.path.is_dir() and all(inside.name == "checkpoints" for inside in self.path.iterdir())
+        return self.path.is_dir() and all(inside.name in ("checkpoints", ".lock") for inside in self.path.iterdir())
 
     def archive(self) -> Path:
         """A run may be days of work: --force makes room for another, but deletes nothing."""
@@ -156,14 +177,18 @@ class Run:
 
     def read_metrics(self) -> list[dict[str, Any]]:
         """Every line; the last may be incomplete, if the run was killed while writing it."""
-        lines = self.metrics.read_text().splitlines() if self.metrics.exists() else []
+        lines = self.metrics.read_text(errors="replace").splitlines() if self.metrics.exists() else []
         parsed = []
         for number, line in enumerate(lines):
             try:
-                parsed.append(json.loads(line))
-            except json.JSONDecodeError as error:
-                if number < len(lines) - 1:
-                    raise ValueError(f"{self.metrics} is damaged at line {number + 1}.") from error
+                values = json.loads(line)
+            except (json.JSONDecodeError, RecursionError) as error:
+                if number == len(lines) - 1:
+                    break
+                raise ValueError(f"{self.metrics} is damaged at line {number + 1}: it is not JSON.") from error
+            if not isinstance(values, dict) or not isinstance(values.get("step"), int):
+                raise ValueError(f"{self.metrics} is damaged at line {number + 1}: it has no step.")
+            parsed.append(values)
         return parsed
 
     def discard_metrics_after(self, step: int) -> None:
@@ -294,5 +319,5 @@ def summarize(run: Run) -> dict[str, Any]:
     if run.best.exists():
         best = checkpoints.read(run.best).header["best"]
         summary["best"] = f"{with_error(best['mean'], best['se'])} at step {best['step']:,}"
-    summary["gsure"] = config.request["gsure"]
+    summary["gsure"] = config.request.get("gsure")
     return summary

@@ -13,7 +13,7 @@ from torch import nn
 from gsure.basis import Basis
 from gsure.data.measurements import Measurements, Signals, open_clean, open_measurements
 from gsure.denoiser import Denoiser
-from gsure.files import Request, record_request, show_resumption
+from gsure.files import Request, as_request, record_request, show_resumption
 from gsure.objective import Objective
 from gsure.progress import say
 from gsure.training import checkpoints
@@ -66,7 +66,10 @@ def train(
             network=network,
         )
         try:
-            with contextlib.closing(Log(run, accelerator, ready.state.step, tensorboard)) as log:
+            with contextlib.ExitStack() as stack:
+                if accelerator.is_main_process:
+                    stack.enter_context(run.locked())
+                log = stack.enter_context(contextlib.closing(Log(run, accelerator, ready.state.step, tensorboard)))
                 for note in ready.notes if accelerator.is_main_process else ():
                     say(note)
                 loop = Loop(accelerator, run, ready.config, log)
@@ -80,6 +83,10 @@ def train(
         finally:
             ready.state.denoiser.network = ready.state.network  # lets go of the wrapper before the process group ends
     return ready.state.averaged
+
+
+VALIDATION = ("t_bins", "validate_on", "weighting", "coverage_weighting", "train_on", "held_out", "seed")
+"""Settings with which validations are comparable only if they are equal."""
 
 
 class Ready(NamedTuple):
@@ -131,7 +138,7 @@ def setup(
         clean=None if signals is None else str(signals.path.resolve()),
         own_network=network is not None,
         request=request,
-        data_request=measurements.header.get("request"),
+        data_request=as_request(measurements.header.get("request")),
     )
     if stored:
         _refuse_changes(stored, config, force)
@@ -144,12 +151,14 @@ def setup(
         _resume(run, state, stored.settings, settings, notes)
     accelerator.wait_for_everyone()  # all have looked, now one may write
     if accelerator.is_main_process and resume:
-        checkpoints.discard_after(run.checkpoints, state.step)
-        run.write_config(config)
-        run.discard_metrics_after(state.step)
+        with run.locked():
+            checkpoints.discard_after(run.checkpoints, state.step)
+            run.write_config(config)
+            run.discard_metrics_after(state.step)
     elif accelerator.is_main_process:
         if run.exists():
-            notes.append(f"The run that was there is now {run.archive()}.")
+            with run.locked():
+                notes.append(f"The run that was there is now {run.archive()}.")
         run.start(config, state.tensors(), state.header(config.as_dict()))
     accelerator.wait_for_everyone()
     introduction = _introduction(accelerator, config, state, examples, held_out)
@@ -171,7 +180,7 @@ def _make_state(accelerator: Accelerator, config: Config, examples: Examples, ne
 def _resume(run: Run, state: TrainState, before: Settings, settings: Settings, notes: list[str]) -> None:
     found, complaints = checkpoints.read_latest(run.checkpoints)
     notes += [f"{complaint} Step {found.step:,} is taken instead." for complaint in complaints]
-    comparable = all(getattr(before, name) == getattr(settings, name) for name in ("t_bins", "validate_on"))
+    comparable = all(getattr(before, name) == getattr(settings, name) for name in VALIDATION)
     state.restore(found, keep_best=comparable)
     if settings.steps < state.step:
         raise ValueError(f"The run has done {state.step:,} steps already, more than --steps {settings.steps:,}.")
