@@ -16,10 +16,9 @@ from typing import Any
 from gsure.denoiser import Denoiser
 from gsure.files import record_request
 from gsure.training.examples import Examples
-from gsure.training.loop import Loop
+from gsure.training.loop import Loop, accelerated
 from gsure.training.run import Log, Run
 from gsure.training.settings import Settings, read_preset
-from gsure.training.state import accelerated
 from gsure.training.train import setup
 
 

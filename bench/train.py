@@ -29,11 +29,10 @@ from gsure.denoiser import Denoiser
 from gsure.files import record_request
 from gsure.random import Stream, generators, normal
 from gsure.training import checkpoints
-from gsure.training.loop import Loop
+from gsure.training.loop import Loop, accelerated
 from gsure.training.model import make_denoiser, make_objective
 from gsure.training.run import DataInfo, Log, Run
 from gsure.training.settings import Settings, read_preset
-from gsure.training.state import accelerated
 from gsure.training.train import Ready, setup
 from gsure.training.validation import validate
 

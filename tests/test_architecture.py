@@ -12,7 +12,7 @@ import gsure
 SOURCE = Path(gsure.__file__).parent
 FILES = sorted(SOURCE.rglob("*.py"))
 
-BOTTOM = ["random", "files", "formatting", "progress", "plotting"]
+BOTTOM = ["random", "files", "display", "plotting"]
 METHOD = [
     *("schedule", "basis", "measurement", "gaussian", "denoiser", "network", "divergence", "objective"),
     *("sampling", "posterior", "restoration"),
@@ -34,7 +34,7 @@ ORDER = [*BOTTOM, *METHOD, *ABOVE]
 NARROWER = {
     **{name: set() for name in BOTTOM},
     "files": {"__version__"},
-    "plotting": {"files", "formatting"},
+    "plotting": {"files", "display"},
     "basis": {"random"},
     "network": {"random"},
     "objective": {"measurement", "denoiser", "divergence", "random"},

@@ -12,10 +12,10 @@ from torch.utils._pytree import tree_leaves
 import gsure
 from gsure import Fourier, Identity, Measurement, Schedule
 from gsure.corruption import Lines, Patches
+from gsure.training.checkpoints import TrainState
 from gsure.training.examples import Examples, Pair
 from gsure.training.loop import Loop
 from gsure.training.settings import Settings
-from gsure.training.state import TrainState
 
 COPIES = (torch.ops.aten._to_copy.default, torch.ops.aten.copy_.default, torch.ops.aten.lift_fresh.default)
 

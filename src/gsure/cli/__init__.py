@@ -17,8 +17,8 @@ from typing import Any
 from jsonargparse import ArgumentParser, Namespace
 
 from gsure import __version__
+from gsure.display import number
 from gsure.files import command_line
-from gsure.formatting import number
 
 COMMANDS = {
     "demo": ("demo", "run everything, from corrupting data to the report, on embedded data"),

@@ -10,7 +10,7 @@ from typing import Any, Literal
 from jsonargparse import ActionYesNo, ArgumentParser, Namespace
 
 from gsure.cli import Command, call, in_words, show
-from gsure.formatting import number
+from gsure.display import number
 
 # The evaluations that have an option, so that others refuse it. A test compares this with the functions.
 OPTIONS = {

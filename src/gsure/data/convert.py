@@ -14,9 +14,9 @@ from gsure.data.fastmri import FastMRISpectra
 from gsure.data.measurements import Measurements, open_measurements
 from gsure.data.source import Spectra, Spectrum, check_scale, refuse_nonfinite
 from gsure.data.writer import Writer
+from gsure.display import bar
 from gsure.files import record_request, refuse_inputs
 from gsure.measurement import Measurement
-from gsure.progress import bar
 
 Kind = Literal["fastmri", "cfl", "array"]
 WHAT = {"mask": "its masks in its files", "key": "one array", "slices": "samples, not volumes"}

@@ -16,9 +16,9 @@ from gsure.corruption import FAMILIES, Corruption
 from gsure.data.measurements import Measurements, open_measurements
 from gsure.data.sources import Source
 from gsure.data.writer import Writer
+from gsure.display import bar
 from gsure.files import record_request, refuse_existing, refuse_inputs
 from gsure.measurement import Measurement
-from gsure.progress import bar
 from gsure.random import Stream, generators
 
 CHUNK = 1024

@@ -4,8 +4,8 @@ from pathlib import Path
 from typing import Any
 
 from gsure.data.measurements import Measurements, Signals, holds, open_clean, open_measurements
+from gsure.display import number
 from gsure.files import as_request, refuse_existing, refuse_inputs, show_request
-from gsure.formatting import number
 from gsure.measurement import Measurement
 from gsure.plotting import as_picture, draw_measurements, tint_missing
 

@@ -10,14 +10,14 @@ from typing import Any
 
 from gsure.data.measurements import Measurements, Signals, open_clean, open_measurements
 from gsure.denoiser import Denoiser
+from gsure.display import bar
 from gsure.evaluation.record import is_own, record_path, shares_source, write_record
 from gsure.files import record_request
-from gsure.progress import bar
 from gsure.training.examples import Examples
+from gsure.training.loop import accelerated
 from gsure.training.model import CheckpointName, load_with_config
 from gsure.training.run import Config
 from gsure.training.settings import Settings
-from gsure.training.state import accelerated
 from gsure.training.validation import validate
 
 IMPUTED = (

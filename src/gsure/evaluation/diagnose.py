@@ -12,6 +12,7 @@ import torch
 from gsure.data.chunks import device
 from gsure.data.measurements import Measurements, Signals, evenly_spread, open_clean, open_measurements
 from gsure.denoiser import Denoiser
+from gsure.display import Bar, bar
 from gsure.evaluation.checks import agreement, full_sampling, independence, noise_level
 from gsure.evaluation.checks.check import Check, not_checked, times_to_check
 from gsure.evaluation.checks.correlation import MIN_SAMPLES
@@ -20,7 +21,6 @@ from gsure.evaluation.checks.held_out import Batch, HeldOut
 from gsure.evaluation.checks.noise_level import check_noise
 from gsure.files import record_request, replacing
 from gsure.plotting.checks import draw_check
-from gsure.progress import Bar, bar
 from gsure.random import Stream, keyed_generator
 from gsure.training.model import CheckpointName, load_with_config
 from gsure.training.run import Config, Run

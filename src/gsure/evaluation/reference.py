@@ -15,9 +15,9 @@ from torch import Tensor
 from torch.nn.functional import adaptive_avg_pool2d
 
 from gsure.data.measurements import Measurements, Signals
+from gsure.display import bar
 from gsure.files import replacing
 from gsure.metrics.features import Features
-from gsure.progress import bar
 from gsure.random import normal
 
 MAX_SIGNALS = 256

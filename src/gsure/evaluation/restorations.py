@@ -10,12 +10,12 @@ from torch import Tensor
 
 from gsure.basis import Identity
 from gsure.data.measurements import Signals, open_clean, open_measurements
+from gsure.display import bar
 from gsure.evaluation import record as records
 from gsure.files import record_request, replacing
 from gsure.metrics import LPIPS, mean_of_groups
 from gsure.metrics.images import WINDOW
 from gsure.metrics.restorations import BETTER, KINDS, Metric, mean_and_error, metrics_for, score_stored
-from gsure.progress import bar
 
 
 def evaluate_restorations(

@@ -5,13 +5,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from gsure.display import number
 from gsure.evaluation.diagnose import diagnose
 from gsure.experiments import samples
 from gsure.experiments.analytic import analytic_example
 from gsure.experiments.plan import Plan
 from gsure.experiments.results import Results
 from gsure.experiments.work import Work, digest
-from gsure.formatting import number
 
 MODEL = samples.Case("gsure", 0.2, 0)
 """The paper shows the model of p = 0.2."""

@@ -9,16 +9,15 @@ from torch import Tensor
 
 from gsure.basis import Basis
 from gsure.data.measurements import Signals
+from gsure.display import bar, with_error
 from gsure.evaluation.checks import agreement
 from gsure.evaluation.checks.comparison import compare_denoisers
 from gsure.experiments.plan import Plan
 from gsure.experiments.restorations import MODELS, settings_of, train
 from gsure.experiments.results import Results
 from gsure.experiments.work import Work, digest, training
-from gsure.formatting import with_error
 from gsure.metrics.restorations import mean_and_error
 from gsure.plotting.curves import Series, draw_over_t
-from gsure.progress import bar
 from gsure.random import Stream
 from gsure.training.model import load
 

@@ -9,10 +9,10 @@ from typing import Any
 import torch
 
 from gsure.data.measurements import Signals
+from gsure.display import percent, with_error
 from gsure.experiments.plan import Plan
 from gsure.experiments.results import Results
 from gsure.experiments.work import Work, digest, training
-from gsure.formatting import percent, with_error
 from gsure.metrics.restorations import KINDS, METRICS, column, mean_and_error, score_stored
 from gsure.plotting import draw_comparison
 

@@ -10,15 +10,14 @@ import torch
 
 from gsure.data.measurements import Signals
 from gsure.data.sources import Source
+from gsure.display import bar, with_error
 from gsure.experiments.plan import Plan
 from gsure.experiments.results import Results
 from gsure.experiments.work import Measured, Work, digest, training
-from gsure.formatting import with_error
 from gsure.metrics import frechet
 from gsure.metrics.features import open_features
 from gsure.plotting import as_picture, draw_rows
 from gsure.plotting.curves import Series, draw_distances
-from gsure.progress import bar
 from gsure.training.run import Run
 
 COLOURS = {"oracle": "tab:green", "naive": "tab:red", "gsure": "tab:blue", "gsure+mask": "tab:purple"}

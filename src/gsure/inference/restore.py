@@ -12,8 +12,8 @@ from torch import Tensor
 from gsure.data.chunks import Chunks, device, open_folder, write_chunk
 from gsure.data.measurements import Measurements, Signals, open_clean, open_measurements
 from gsure.denoiser import BaseDenoiser
+from gsure.display import Bar, bar, with_error
 from gsure.files import record_request, replacing
-from gsure.formatting import with_error
 from gsure.inference.volumes import Format, check_volumes, write_volumes
 from gsure.measurement import Measurement
 from gsure.metrics.images import psnr
@@ -21,7 +21,6 @@ from gsure.metrics.restorations import KINDS as JUDGED
 from gsure.metrics.restorations import column, mean_and_error, score_stored
 from gsure.plotting import draw_panel
 from gsure.posterior import Posterior
-from gsure.progress import Bar, bar
 from gsure.random import Stream, generators
 from gsure.restoration import ddrm
 from gsure.sampling import Spacing, ddim, times

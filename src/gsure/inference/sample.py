@@ -10,9 +10,9 @@ import gsure
 from gsure.data.chunks import Chunks, device, open_folder, write_chunk
 from gsure.data.measurements import Signals
 from gsure.denoiser import BaseDenoiser
+from gsure.display import bar
 from gsure.files import record_request
 from gsure.plotting import as_picture, draw_rows
-from gsure.progress import bar
 from gsure.random import Stream, generators
 from gsure.sampling import Clipped, Spacing, ddim, ddpm, dpm, times, unipc
 from gsure.training.model import CheckpointName, load_with_config

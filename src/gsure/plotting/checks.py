@@ -9,7 +9,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from gsure.formatting import number
+from gsure.display import number
 from gsure.plotting.curves import BLUE, GREY, ORANGE, RED, mark_limit, use_log_scale
 from gsure.plotting.images import new_figure, save_png
 

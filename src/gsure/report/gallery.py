@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from gsure.data.measurements import Measurements, Signals, open_clean, open_measurements
-from gsure.formatting import number
+from gsure.display import number
 from gsure.plotting import mosaics, root_sum_of_squares
 from gsure.plotting.mosaics import Picture
 from gsure.report.collect import Drawn, Facts, Trained, as_dict

@@ -13,9 +13,9 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
 
 import gsure
-from gsure import formatting
+from gsure import display
+from gsure.display import number, percent
 from gsure.files import Request, record_request, refuse_existing, replacing
-from gsure.formatting import number, percent
 from gsure.plotting.curves import Series, Style, choose_styles, draw_svg
 from gsure.report import tables, words
 from gsure.report.collect import ROLES, Diagnosis, Facts, Trained, as_dict, collect
@@ -231,5 +231,5 @@ def _files(facts: Facts) -> list[tuple[str, str, str]]:
     for path, what in entries:
         inside = [file for file in path.rglob("*") if file.is_file()] if path.is_dir() else [path]
         name = re.sub(r"^\.$", facts.root.name, facts.shown(path))
-        listed.append((name, what, formatting.size(sum(file.stat().st_size for file in inside))))
+        listed.append((name, what, display.size(sum(file.stat().st_size for file in inside))))
     return listed

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from gsure.formatting import duration, number, percent, with_error
+from gsure.display import duration, number, percent, with_error
 from gsure.report.collect import Evaluation, Facts, Trained, as_dict
 from gsure.report.words import thing, trained
 from gsure.training.settings import Settings, option

@@ -5,8 +5,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from gsure.display import number, percent
 from gsure.files import Request, as_request, show_request, show_resumption
-from gsure.formatting import number, percent
 from gsure.report.collect import Facts, Trained
 from gsure.training.run import DataInfo
 

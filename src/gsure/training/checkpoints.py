@@ -1,22 +1,29 @@
-"""Checkpoints: one safetensors file each, with JSON in its header; written completely or not at all, and checked when read.
+"""The state of a training run, and the checkpoints that keep it.
 
+A checkpoint is one safetensors file with JSON in its header; written completely or not at all, and checked when read.
 Tensors are named network.*, ema.*, optimizer.<parameter>.*, and basis.V where the basis is a matrix. The header holds the
 step, the best validation so far, the configuration of the run, and a checksum of the tensors.
 """
 
+import dataclasses
 import json
+import math
 import re
 import zlib
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 from torch import Tensor, nn
+from torch.optim.swa_utils import get_ema_multi_avg_fn
 
+from gsure.basis import Dense
+from gsure.denoiser import Denoiser
 from gsure.files import replacing
 
 FORMAT = "gsure checkpoint"
@@ -145,3 +152,96 @@ def load_optimizer(network: nn.Module, optimizer: torch.optim.Optimizer, tensors
         name, _, what = key.rpartition(".")
         state.setdefault(names.index(name), {})[what] = value
     optimizer.load_state_dict({**optimizer.state_dict(), "state": state})
+
+
+class Unread(NamedTuple):
+    """The losses and times of one step, and the norm of its gradient, still on the device."""
+
+    losses: Tensor
+    t: Tensor
+    gradient_norm: Tensor
+
+
+@dataclass
+class TrainState:
+    """Weights, their average, the optimizer, and how far they have come. `Loop` changes it; `train` restores it."""
+
+    denoiser: Denoiser
+    """Its network may be wrapped, to run on several processes or in mixed precision."""
+    network: nn.Module
+    """The network itself."""
+    averaged: Denoiser
+    """What samples and is validated: the denoiser with averaged weights."""
+    optimizer: torch.optim.Adam
+    step: int = 0
+    """Steps done."""
+    best: dict[str, Any] | None = None
+    """Step, mean and standard error of the best validation so far."""
+    losses: list[float] = dataclasses.field(default_factory=list)
+    """Of the steps since the last line of the log, as far as they were read."""
+    unread: list[Unread] = dataclasses.field(default_factory=list)
+    """Of the steps since then: reading a loss makes the host wait for the device."""
+
+    @torch.no_grad()
+    def average(self, decay: float) -> None:
+        """ema ← d ema + (1-d) weights; the average starts with the weights that the first step made."""
+        get_ema_multi_avg_fn(decay if self.step > 0 else 0.0)(*self._averages_and_weights, None)
+        for mine, current in zip(self.averaged.network.buffers(), self.network.buffers(), strict=True):
+            mine.copy_(current)
+
+    @cached_property
+    def _averages_and_weights(self) -> tuple[list[Tensor], list[Tensor]]:
+        return list(self.averaged.network.parameters()), list(self.network.parameters())
+
+    def read_losses(self) -> str | None:
+        """Read the losses of the steps since the last call; returns a sentence if one of them is not finite."""
+        first = self.step - len(self.unread)
+        for number, (losses, t, norm) in enumerate(self.unread, start=first):
+            mean = float(losses.mean())
+            if not (math.isfinite(mean) and math.isfinite(float(norm))):
+                return _what_is_not_finite(number, losses.cpu(), t.cpu())
+            self.losses.append(mean)
+        self.unread = []
+        return None
+
+    def take_losses(self) -> list[float]:
+        """The losses that were read since the last call."""
+        taken, self.losses = self.losses, []
+        return taken
+
+    def header(self, config: dict[str, Any]) -> dict[str, Any]:
+        return {"step": self.step, "best": self.best, "losses": self.losses, "config": config}
+
+    def tensors(self) -> dict[str, Tensor]:
+        """All that changes, and the basis if it is a matrix."""
+        parts = {
+            "network": self.network.state_dict(),
+            "optimizer": optimizer_tensors(self.network, self.optimizer),
+        }
+        flat = {f"{part}.{name}": value for part, tensors in parts.items() for name, value in tensors.items()}
+        return flat | self.averaged_tensors()
+
+    def averaged_tensors(self) -> dict[str, Tensor]:
+        basis = {"basis.V": self.denoiser.basis.V} if isinstance(self.denoiser.basis, Dense) else {}
+        return {f"ema.{name}": value for name, value in self.averaged.network.state_dict().items()} | basis
+
+    def restore(self, found: Checkpoint, keep_best: bool = True) -> None:
+        """`keep_best=False` if earlier validations are no longer comparable."""
+        try:
+            self.network.load_state_dict(found.part("network"))
+            self.averaged.network.load_state_dict(found.part("ema"))
+            load_optimizer(self.network, self.optimizer, found.part("optimizer"))
+        except (RuntimeError, ValueError) as error:
+            raise ValueError(
+                f"The weights in {found.path} do not fit the network of these settings: {error}"
+            ) from error
+        self.step, self.losses = found.step, found.header["losses"]
+        self.best = found.header["best"] if keep_best else None
+
+
+def _what_is_not_finite(step: int, losses: Tensor, t: Tensor) -> str:
+    bad = ~losses.isfinite()
+    what = f"The loss of {int(bad.sum())} samples" if bad.any() else "The gradient"
+    times = sorted((t[bad] if bad.any() else t).tolist())
+    listed = ", ".join(map(str, times[:20])) + (", ..." if len(times) > 20 else "")
+    return f"{what} became infinite or not a number at step {step}, at t = {listed}."

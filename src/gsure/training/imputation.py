@@ -22,10 +22,10 @@ from torch import Tensor
 from gsure.data.chunks import Chunks, open_folder, write_chunk
 from gsure.data.measurements import Signals
 from gsure.denoiser import Denoiser
+from gsure.display import bar
 from gsure.files import Request
 from gsure.gaussian import Gaussian
 from gsure.measurement import Measurement
-from gsure.progress import bar
 from gsure.random import Stream, generators
 from gsure.restoration import ddrm
 from gsure.training.examples import Examples

@@ -21,11 +21,11 @@ from accelerate import Accelerator
 
 from gsure.data.inspection import inspect_file
 from gsure.data.measurements import Measurements
+from gsure.display import with_error
 from gsure.files import Request, as_request, replacing
-from gsure.formatting import with_error
 from gsure.training import checkpoints
+from gsure.training.checkpoints import TrainState
 from gsure.training.settings import Settings, known
-from gsure.training.state import TrainState
 
 VERSION = 2
 """Of the folder: its files, and the names of settings."""

@@ -13,17 +13,17 @@ from torch import nn
 from gsure.basis import Basis
 from gsure.data.measurements import Measurements, Signals, open_clean, open_measurements
 from gsure.denoiser import Denoiser
+from gsure.display import say
 from gsure.files import Request, as_request, record_request, show_resumption
 from gsure.objective import Objective
-from gsure.progress import say
 from gsure.training import checkpoints
+from gsure.training.checkpoints import TrainState
 from gsure.training.examples import Curriculum, Examples, Unchanging, open_examples
 from gsure.training.imputation import Imputing
-from gsure.training.loop import Loop
+from gsure.training.loop import Loop, accelerated
 from gsure.training.model import make_denoiser, make_objective
 from gsure.training.run import Config, DataInfo, Log, Run, summary_writer
 from gsure.training.settings import Settings, option
-from gsure.training.state import TrainState, accelerated
 
 
 def train(

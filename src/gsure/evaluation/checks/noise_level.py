@@ -12,8 +12,8 @@ from typing import Any
 from jaxtyping import Float
 from torch import Tensor
 
+from gsure.display import percent
 from gsure.evaluation.checks.check import Check
-from gsure.formatting import percent
 from gsure.schedule import Schedule
 
 NAME, TITLE = "noise", "Is the measurement noise small beside the diffusion's?"
