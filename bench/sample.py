@@ -32,8 +32,8 @@ from gsure.measurement import Measurement
 from gsure.metrics import frechet
 from gsure.metrics.features import open_features
 from gsure.training.model import make_denoiser
-from gsure.training.run import DataInfo, Run
-from gsure.training.settings import Settings, read_preset
+from gsure.training.run import Run
+from gsure.training.settings import DataInfo, Settings, read_preset
 
 STEPS = {"ddim": (5, 10, 20, 50, 100), "ddpm": (20, 50, 100), "dpm++": (5, 10, 20), "unipc": (5, 10, 20)}
 SPACINGS = {"ddim": ("even", "quadratic"), "ddpm": ("even",)} | dict.fromkeys(
@@ -50,7 +50,7 @@ print(next(line for line in open("/proc/self/status") if line.startswith("VmHWM"
 
 def untrained() -> tuple[Denoiser, tuple[int, ...]]:
     settings, shape = Settings(**read_preset("digits")), (1, 8, 8)
-    info = DataInfo(shape, "Identity", shape, (1, 2, 2), False, 0.02, (1.0, 1.0), 1797, {})
+    info = DataInfo(shape, "Identity", shape, (1, 2, 2), False, 0.02, 1797, {})
     return make_denoiser(settings, info, gsure.Identity()).eval(), shape
 
 

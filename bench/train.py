@@ -31,8 +31,8 @@ from gsure.random import Stream, generators, normal
 from gsure.training import checkpoints
 from gsure.training.loop import Loop, accelerated
 from gsure.training.model import make_denoiser, make_objective
-from gsure.training.run import DataInfo, Log, Run
-from gsure.training.settings import Settings, read_preset
+from gsure.training.run import Log, Run
+from gsure.training.settings import DataInfo, Settings, read_preset
 from gsure.training.train import Ready, setup
 from gsure.training.validation import validate
 

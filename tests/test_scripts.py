@@ -16,7 +16,7 @@ from running import QUICK
 
 import gsure
 from gsure.cli import make_parser
-from gsure.report import report
+from gsure.report import write_report
 from gsure.training.run import Run
 
 SCRIPTS = sorted(path for folder in ("bench", "docs", "examples") for path in (ROOT / folder).glob("*.py"))
@@ -40,7 +40,7 @@ def made(tmp_path_factory) -> Path:
         settings = dataclasses.replace(QUICK, train_on=train_on, picture_every=12)
         gsure.train(folder / "d.h5", folder / "runs" / name, settings, clean=folder / "c.h5")
         drawn, restored = folder / "samples" / name, folder / "restored" / name
-        gsure.sample(folder / "runs" / name, drawn, 60, steps=2)
+        gsure.sample(folder / "runs" / name, 60, drawn, steps=2)
         gsure.evaluate_samples(drawn, reference=folder / "c.h5", features="pca-4")
         gsure.evaluate_samples(
             drawn, measurements=folder / "d.h5", held_out=False, features="pca-4", out=drawn / "measured.json"
@@ -48,7 +48,7 @@ def made(tmp_path_factory) -> Path:
         gsure.restore(folder / "runs" / name, folder / "d.h5", restored, steps=2, draws=2, limit=8, panels=0)
         gsure.evaluate_restorations(restored, clean=folder / "c.h5")
         gsure.evaluate_denoising(folder / "runs" / name, t_bins=2, n=8)
-    report(folder / "runs" / "digits")
+    write_report(folder / "runs" / "digits")
     return folder
 
 

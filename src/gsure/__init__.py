@@ -15,8 +15,9 @@ if TYPE_CHECKING:
     from gsure.data import sources
     from gsure.data.convert import convert
     from gsure.data.corrupt import corrupt
-    from gsure.data.measurements import Measurements, Signals
+    from gsure.data.measurements import Measurements, Signals, as_complex
     from gsure.data.measurements import open_measurements as open
+    from gsure.data.memory import from_arrays, save
     from gsure.data.sources import open_source
     from gsure.denoiser import Denoiser
     from gsure.divergence import Divergence
@@ -24,18 +25,19 @@ if TYPE_CHECKING:
     from gsure.evaluation.diagnose import diagnose
     from gsure.evaluation.restorations import evaluate_restorations
     from gsure.evaluation.samples import evaluate_samples
-    from gsure.inference.restore import restore
+    from gsure.inference.restore import Restored, restore
     from gsure.inference.sample import sample
     from gsure.measurement import Measurement
     from gsure.network import mlp, unet
     from gsure.objective import Objective
     from gsure.posterior import Posterior
     from gsure.random import generators
+    from gsure.report.page import write_report
     from gsure.restoration import ddrm
     from gsure.sampling import Clipped, ddim, ddpm, dpm, unipc
     from gsure.schedule import Schedule
     from gsure.training.model import load
-    from gsure.training.run import inspect
+    from gsure.training.run import Run, inspect
     from gsure.training.settings import Settings
     from gsure.training.train import train
 
@@ -47,7 +49,8 @@ _MODULES = {
     "corruption": ["Corruption", "check_corruption"],
     "data.convert": ["convert"],
     "data.corrupt": ["corrupt"],
-    "data.measurements": ["Measurements", "Signals"],
+    "data.measurements": ["Measurements", "Signals", "as_complex"],
+    "data.memory": ["from_arrays", "save"],
     "data.sources": ["open_source"],
     "denoiser": ["Denoiser"],
     "divergence": ["Divergence"],
@@ -55,18 +58,19 @@ _MODULES = {
     "evaluation.diagnose": ["diagnose"],
     "evaluation.restorations": ["evaluate_restorations"],
     "evaluation.samples": ["evaluate_samples"],
-    "inference.restore": ["restore"],
+    "inference.restore": ["Restored", "restore"],
     "inference.sample": ["sample"],
     "measurement": ["Measurement"],
     "network": ["mlp", "unet"],
     "objective": ["Objective"],
     "posterior": ["Posterior"],
     "random": ["generators"],
+    "report.page": ["write_report"],
     "restoration": ["ddrm"],
     "sampling": ["Clipped", "ddim", "ddpm", "dpm", "unipc"],
     "schedule": ["Schedule"],
     "training.model": ["load"],
-    "training.run": ["inspect"],
+    "training.run": ["Run", "inspect"],
     "training.settings": ["Settings"],
     "training.train": ["train"],
 }

@@ -162,6 +162,43 @@ class Dense(Basis):
                 "use the V of torch.linalg.svd, or orthogonalise with torch.linalg.qr."
             )
 
+    @staticmethod
+    def from_operators(H: Float[Tensor, "*k m n"], tolerance: float = 1e-4) -> "Dense":
+        """The V that operators H = U Σ Vᵀ share: one matrix, or a stack of them. Refused if they do not share one.
+
+        All HᵀH are diagonal in V, if they commute. The eigenvectors of a random mixture of them are then such a V. `tolerance`
+        is the largest share of HᵀH (in the Frobenius norm) that may remain off the diagonal. `Measurement.from_operators`
+        turns what was measured with these operators into measurements.
+
+        >>> H = torch.tensor([[[1.0, 1.0], [0.0, 0.0]], [[0.0, 0.0], [1.0, -1.0]]])  # a sum, or a difference
+        >>> (Dense.from_operators(H).V.abs() * 2**0.5).round()
+        tensor([[1., 1.],
+                [1., 1.]], dtype=torch.float64)
+        """
+        if H.ndim not in (2, 3) or not H.is_floating_point():
+            raise ValueError(
+                f"H must be a real matrix (m, n) or a stack of them (k, m, n), but is {H.dtype} of "
+                f"shape {tuple(H.shape)}."
+            )
+        stack = (H[None] if H.ndim == 2 else H).double()
+        gram = stack.mT @ stack
+        sizes = gram.flatten(1).norm(dim=1)
+        if not sizes.isfinite().all() or not (sizes > 0).all():
+            raise ValueError(f"Operator {int((~(sizes > 0)).long().argmax())} is zero, or not finite: remove it.")
+        generator = keyed_generator(0, Stream.SHARED_BASIS)
+        mixture = torch.rand(len(gram), generator=generator, dtype=torch.float64) / sizes.cpu()
+        V = torch.linalg.eigh((mixture.to(gram)[:, None, None] * gram).sum(0)).eigenvectors.flip(1)
+        rotated = V.mT @ gram @ V
+        apart = (rotated - torch.diag_embed(rotated.diagonal(dim1=1, dim2=2))).flatten(1).norm(dim=1) / sizes
+        if float(apart.max()) > tolerance:
+            raise ValueError(
+                f"These operators share no V: in the best common one, {float(apart.max()):.2g} of HᵀH of operator "
+                f"{int(apart.argmax())} is off the diagonal ({float(apart.median()):.2g} in the median), more than "
+                f"{tolerance:g}. The method needs operators whose HᵀH commute, such as masks in one basis, or blurs on a "
+                "grid."
+            )
+        return Dense(V)
+
     def to_spectral(self, x: Float[Tensor, "b *n"]) -> Float[Tensor, "b *n"]:
         return (x.flatten(1) @ self.V.to(x)).reshape(x.shape)
 

@@ -195,4 +195,4 @@ def _plain(value: Any) -> Any:
         return {str(key): _plain(item) for key, item in value.items()}
     if isinstance(value, list | tuple):
         return [_plain(item) for item in value]
-    return str(value) if isinstance(value, Path) else f"<{type(value).__name__}>"
+    return os.fspath(value) if isinstance(value, os.PathLike) else f"<{type(value).__name__}>"

@@ -14,7 +14,7 @@ from jaxtyping import Float, Shaped
 from torch import Tensor
 
 from gsure.measurement import Measurement
-from gsure.random import Generators, normal
+from gsure.random import Seed, as_generators, normal
 
 MAX_ENTRIES = 4096
 """Above this, a covariance matrix is too large to invert for each measurement."""
@@ -77,9 +77,10 @@ class Gaussian:
             means.append(across @ torch.linalg.solve(across[keep] + noise[keep].diag(), ybar[keep]))
         return self._signals(torch.stack(means), measurement.ybar)
 
-    def draw(self, measurement: Measurement, generator: Generators) -> Float[Tensor, "b *n"]:
+    def draw(self, measurement: Measurement, generator: Seed) -> Float[Tensor, "b *n"]:
         """One draw from p(x̄ | ȳ) for each: a draw from N(0, C), corrected by the posterior mean of its residual."""
         ybar, mask, std = measurement.ybar, measurement.mask, measurement.std
+        generator = as_generators(generator, ybar.device)
         white = _vectors(normal(ybar.shape, generator, ybar), self.pairs)
         if self.pairs:
             white = white / 2**0.5  # a complex number of variance 1

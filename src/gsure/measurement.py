@@ -106,6 +106,26 @@ class Measurement:
         return cls(pinv * uty, mask, _as_broadcastable("sigma_0", sigma_0, uty) * pinv)
 
     @classmethod
+    def from_operators(
+        cls,
+        y: Float[Tensor, "b m"],
+        H: Float[Tensor, "*b m n"],
+        V: Float[Tensor, "n n"],
+        sigma_0: Shaped[Tensor, "..."] | float,
+        cutoff: float = 1e-6,
+    ) -> "Measurement":
+        """Measurements y = H x + z as they are in the basis V = `gsure.Dense.from_operators(H).V`, of shape (b, n).
+
+        H is one operator, or one per sample. Columns of H V = U Σ are orthogonal, so Σ are their lengths, and Σ Uᵀy = (H V)ᵀy.
+        Singular values up to `cutoff` times the largest count as zero.
+        """
+        rotated = H.to(y) @ V.to(y)
+        svals = rotated.norm(dim=-2).expand(len(y), -1)
+        projected = (rotated.mT @ y[..., None])[..., 0]
+        uty = projected / torch.where(svals > 0, svals, 1.0)
+        return cls.from_svd(uty, svals, sigma_0, cutoff * float(svals.max()))
+
+    @classmethod
     def cat(cls, measurements: Sequence["Measurement"]) -> "Measurement":
         """One batch of several; also what a `DataLoader` over measurements takes as its `collate_fn`."""
         full = [(m.ybar, _per_sample(m.mask, m), _per_sample(m.std, m)) for m in measurements]

@@ -23,10 +23,10 @@ import torch
 from jaxtyping import Float, Int, Shaped
 from torch import Tensor
 
-from gsure.denoiser import Denoiser
+from gsure.denoiser import BaseDenoiser
 from gsure.divergence import Divergence
 from gsure.measurement import Measurement
-from gsure.random import Generators, forked, normal, seed_from, uniform
+from gsure.random import Generators, Seed, as_generators, forked, normal, seed_from, uniform
 
 Name = Literal["tweedie", "gsure-y", "gsure", "paper", "exact"]
 Weighting = Literal["x", "eps", "v"]
@@ -89,32 +89,33 @@ class Objective:
 
     def __call__(
         self,
-        denoiser: Denoiser,
+        denoiser: BaseDenoiser,
         measurement: Measurement,
         t: Int[Tensor, " b"],
-        generator: Generators,
+        generator: Seed,
         input: Measurement | None = None,
         probe: Float[Tensor, "b *n"] | None = None,
     ) -> Float[Tensor, " b"]:
         """The loss of each sample at its time t. The denoiser sees `input`; without it, what is not hidden."""
+        generator = as_generators(generator, measurement.ybar.device)
         if input is None:
             input = measurement.hide(self._hidden(measurement, generator)) if self.hide else measurement
         return self.loss(denoiser, input, measurement, t, generator, probe)
 
     def loss(
         self,
-        denoiser: Denoiser,
+        denoiser: BaseDenoiser,
         input: Measurement,
         target: Measurement,
         t: Int[Tensor, " b"],
-        generator: Generators,
+        generator: Seed,
         probe: Float[Tensor, "b *n"] | None = None,
     ) -> Float[Tensor, " b"]:
         """The loss on `target` of a denoiser that sees `input`: the same measurement, a part of it, or the rest imputed.
 
         `probe` replaces the Gaussian v of Hutchinson's estimator.
         """
-        ybar = target.ybar
+        ybar, generator = target.ybar, as_generators(generator, target.ybar.device)
         self._check(ybar, t, denoiser.schedule.T)
         alpha_bar_t = denoiser.schedule.at(t, like=ybar)
         t = t.to(ybar.device)
@@ -153,7 +154,7 @@ class Objective:
                 f"give a number or {ybar.ndim} dimensions, the first of them 1."
             )
 
-    def _needs_divergence(self, denoiser: Denoiser) -> bool:
+    def _needs_divergence(self, denoiser: BaseDenoiser) -> bool:
         """Whether Λ can be other than 0, as the host knows it."""
         match self.name:
             case "tweedie":

@@ -1,6 +1,6 @@
 """Random numbers that never touch a global generator.
 
-Everything random takes `generator`: one `torch.Generator` for the whole batch, or a sequence of them, one per sample.
+Everything random takes `generator`: one `torch.Generator` for the whole batch, a sequence of them, one per sample, or a seed.
 With one per sample, made by `generators(seed, ...)`, what is drawn for sample k does not depend on its batch.
 
 Inside of the package every generator is keyed by (seed, stream, ...), and `Stream` lists all streams: no two purposes share
@@ -17,6 +17,8 @@ import torch
 from torch import Tensor
 
 Generators = torch.Generator | Sequence[torch.Generator]
+Seed = int | Generators
+"""What users may give as `generator`."""
 
 
 class Stream(enum.Enum):
@@ -34,6 +36,7 @@ class Stream(enum.Enum):
     # checks of what a user brings
     CHECK_BASIS = enum.auto()
     CHECK_CORRUPTION = enum.auto()
+    SHARED_BASIS = enum.auto()
     # training
     WEIGHTS = enum.auto()
     TRAIN = enum.auto()
@@ -76,6 +79,14 @@ def generators(
     """
     where = "cpu" if torch.device(device).type == "meta" else device  # where nothing has a value
     return [torch.Generator(where).manual_seed(_hash(seed, *key, int(index))) for index in indices]
+
+
+def as_generators(generator: Seed, device: torch.device | str = "cpu") -> Generators:
+    """A seed as a generator on the device; generators as they are. To be called once, before the first draw."""
+    if not isinstance(generator, int):
+        return generator
+    where = "cpu" if torch.device(device).type == "meta" else device
+    return torch.Generator(where).manual_seed(generator)
 
 
 def keyed_generator(seed: int, stream: Stream, *key: Key) -> torch.Generator:

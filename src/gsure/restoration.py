@@ -8,7 +8,7 @@ from torch import Tensor
 
 from gsure.denoiser import BaseDenoiser
 from gsure.measurement import Measurement
-from gsure.random import Generators, normal
+from gsure.random import Seed, as_generators, normal
 from gsure.sampling import Spacing, evaluating, times
 
 
@@ -21,7 +21,7 @@ def ddrm(
     eta_b: float = 1.0,
     spacing: Spacing = "even",
     *,
-    generator: Generators,
+    generator: Seed,
 ) -> Float[Tensor, "b *n"]:
     """One draw x̄ for each measurement by DDRM (Kawar et al., 2022), entry by entry, on the scale u_t = x̄_t/√ᾱ_t of noise ς_t:
 
@@ -35,6 +35,7 @@ def ddrm(
         if not 0 <= value <= 1:
             raise ValueError(f"{name} must lie between 0 and 1, but is {value}.")
     schedule, ybar = denoiser.schedule, measurement.ybar
+    generator = as_generators(generator, ybar.device)
     std = (measurement.mask * measurement.std).expand_as(ybar).double()
     kept = (measurement.mask == 1).expand_as(ybar)
     sigma = schedule.sigma.tolist()

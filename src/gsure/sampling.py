@@ -21,7 +21,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from gsure.denoiser import BaseDenoiser
-from gsure.random import Generators, normal
+from gsure.random import Seed, as_generators, normal
 from gsure.schedule import Schedule
 
 Spacing = Literal["even", "quadratic", "logsnr"]
@@ -62,7 +62,7 @@ def ddim(
     eta: float = 0.0,
     spacing: Spacing = "even",
     *,
-    generator: Generators,
+    generator: Seed,
 ) -> Float[Tensor, "b *n"]:
     """Spectral samples x̄ of this shape (batch first) by DDIM; eta = 0 is deterministic from its start, 1 ancestral.
 
@@ -72,6 +72,7 @@ def ddim(
         raise ValueError(f"eta lies between 0 (deterministic) and 1 (ancestral), but is {eta}.")
     schedule = denoiser.schedule
     like = next(denoiser.parameters(), torch.empty(0))
+    generator = as_generators(generator, like.device)
     xbar_t = normal(shape, generator, like=like)
     with evaluating(denoiser):
         for t, s in itertools.pairwise(times(schedule, steps, spacing)):
@@ -87,7 +88,7 @@ def ddim(
 
 
 def ddpm(
-    denoiser: BaseDenoiser, shape: Sequence[int], steps: int = 1000, spacing: Spacing = "even", *, generator: Generators
+    denoiser: BaseDenoiser, shape: Sequence[int], steps: int = 1000, spacing: Spacing = "even", *, generator: Seed
 ) -> Float[Tensor, "b *n"]:
     """Ancestral sampling (Ho et al., 2020), with the variance β̃_t of q(x̄_s | x̄_t, x̄)."""
     return ddim(denoiser, shape, steps, 1.0, spacing, generator=generator)
@@ -99,7 +100,7 @@ def dpm(
     steps: int = 10,
     spacing: Spacing = "quadratic",
     *,
-    generator: Generators,
+    generator: Seed,
 ) -> Float[Tensor, "b *n"]:
     """DPM-Solver++(2M): the probability flow to second order, so 10 sampling steps match 50 of DDIM."""
     from diffusers import DPMSolverMultistepScheduler
@@ -113,7 +114,7 @@ def unipc(
     steps: int = 10,
     spacing: Spacing = "quadratic",
     *,
-    generator: Generators,
+    generator: Seed,
 ) -> Float[Tensor, "b *n"]:
     """UniPC of second order; like `dpm`, with a corrector that costs no network call."""
     from diffusers import UniPCMultistepScheduler
@@ -123,7 +124,7 @@ def unipc(
 
 @torch.no_grad()
 def _solve(
-    solver: Callable[..., Any], denoiser: BaseDenoiser, shape: Sequence[int], path: Sequence[int], generator: Generators
+    solver: Callable[..., Any], denoiser: BaseDenoiser, shape: Sequence[int], path: Sequence[int], generator: Seed
 ) -> Tensor:
     """A solver of diffusers, led over our times and noise levels; its timestep k is our t = k + 1."""
     scheduler = solver(**denoiser.schedule.to_diffusers(), prediction_type="sample", solver_order=2)
@@ -132,7 +133,8 @@ def _solve(
         scheduler.set_timesteps(len(path) - 1)
     scheduler.timesteps = torch.tensor(path[:-1]) - 1
     scheduler.sigmas = denoiser.schedule.sigma[list(path)]
-    xbar_t = normal(shape, generator, like=next(denoiser.parameters(), torch.empty(0)))
+    like = next(denoiser.parameters(), torch.empty(0))
+    xbar_t = normal(shape, as_generators(generator, like.device), like)
     with evaluating(denoiser):
         for k, t in zip(scheduler.timesteps, path, strict=False):
             xbar_hat = denoiser(xbar_t, torch.full((len(xbar_t),), t, device=xbar_t.device))

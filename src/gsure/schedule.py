@@ -14,7 +14,7 @@ import torch
 from jaxtyping import Float, Float64, Int
 from torch import Tensor
 
-from gsure.random import Generators, uniform
+from gsure.random import Seed, as_generators, uniform
 
 TOLERANCE = 1e-6
 """Relative excess of the measurement's variance over the diffusion's that counts as float error (float32 has 1e-7)."""
@@ -131,13 +131,14 @@ class Schedule:
             raise ValueError(f"Times must lie in 0..{self.T}, but {int(t.min())}..{int(t.max())} was given.")
         return self.alpha_bar.to(like.device)[t.to(like.device)].reshape(-1, *[1] * (like.ndim - 1))
 
-    def draw(self, n: int, generator: Generators, minimum: Int[Tensor, " n"] | int = 1) -> Int[Tensor, " n"]:
+    def draw(self, n: int, generator: Seed, minimum: Int[Tensor, " n"] | int = 1) -> Int[Tensor, " n"]:
         """n times, each uniform on minimum..T. For data of mixed noise, give `minimum=schedule.first(std)`, one per sample."""
         lowest = torch.as_tensor(minimum)
         if lowest.device.type == "cpu" and (int(lowest.min()) < 1 or int(lowest.max()) > self.T):
             raise ValueError(
                 f"minimum must lie in 1..{self.T}, but {int(lowest.min())}..{int(lowest.max())} was given."
             )
+        generator = as_generators(generator)
         first = generator if isinstance(generator, torch.Generator) else generator[0]
         lowest = lowest.to(first.device)
         u = uniform((n,), generator, like=torch.empty(0, dtype=torch.float64, device=first.device))

@@ -13,7 +13,8 @@ import torch
 import gsure
 from gsure import Dense, Identity, Measurement
 from gsure.data.chunks import write_chunk
-from gsure.data.measurements import Signals, holds
+from gsure.data.file import holds
+from gsure.data.measurements import Signals
 from gsure.data.writer import Writer
 
 HEADER = {
@@ -220,7 +221,7 @@ def test_bad_files_are_refused_in_a_sentence(tmp_path, generator):
         "text.h5": "not a complete HDF5 file",
         "cut.h5": "truncated or of another format",
         "foreign.h5": "not a file of gsure",
-        "newer.h5": "version 99, but this gsure reads version 2 only",
+        "newer.h5": "version 99, but this gsure reads version 3 only",
         "empty": "no shards",
     }.items():
         with pytest.raises(ValueError, match=message):
@@ -393,6 +394,6 @@ def test_another_dense_basis_is_refused(tmp_path, generator):
 def test_pieces_keep_the_names_of_their_groups(tmp_path):
     for number, group in enumerate(("1", "0")):
         write_chunk(
-            tmp_path / f"shard-{number:05d}.h5", torch.zeros(1, 1, 2, 2), [group], [1.0], {"seed": 0}, is_complex=False
+            tmp_path / f"shard-{number:05d}.h5", torch.zeros(1, 1, 2, 2), [group], {"seed": 0}, is_complex=False
         )
     assert Signals(tmp_path).groups() == ["1", "0"]

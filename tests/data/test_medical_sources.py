@@ -156,7 +156,8 @@ def test_nifti_slices_along_any_axis_scaled_by_the_volume(tmp_path, name, axis):
         plane = np.rot90(np.take(VOXELS, index + 2, axis))
         assert source.shape == (1, *plane.shape)
         np.testing.assert_allclose(source[index].x[0], 2 * plane / VOXELS.max() - 1, atol=1e-5)
-        assert (source[index].group, source[index].scale) == ("v", VOXELS.max())
+        sample = source[index]
+        assert (sample.group, sample.scale, sample.offset) == ("v", VOXELS.max() / 2, VOXELS.max() / 2)
     assert_describes_itself(source)
     assert guess_kind(tmp_path / name) == guess_kind(tmp_path) == "nifti"
 
@@ -194,7 +195,7 @@ def test_negative_values_need_a_window(tmp_path):
     with pytest.raises(ValueError, match=r"ct has values down to -\d+: give window"):
         Nifti(path)[0]
     sample = Nifti(path, window=(-100.0, 300.0))[0]
-    assert (sample.x.min(), sample.x.max(), sample.scale) == (-1, 1, 400)
+    assert (sample.x.min(), sample.x.max(), sample.scale) == (-1, 1, 200)
     inner = np.rot90((np.clip(VOXELS[..., 0] - 500.0, -100, 300) + 100) / 200 - 1)
     np.testing.assert_allclose(sample.x[0], inner, atol=1e-6)
     with pytest.raises(ValueError, match="window must be a low and a high value"):
@@ -277,7 +278,7 @@ def test_dicom_slices_are_sorted_by_position(series):
     assert (source.kind, len(source), source.shape) == ("dicom", 5, (1, 6, 8))
     for at, plane in enumerate(PLANES):
         np.testing.assert_allclose(source[at].x[0], 2 * plane / PLANES.max() - 1, atol=1e-6)
-        assert (source[at].group, source[at].scale) == (uid, PLANES.max())
+        assert (source[at].group, source[at].scale) == (uid, PLANES.max() / 2)
     assert_describes_itself(source)
 
 

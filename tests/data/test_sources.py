@@ -136,7 +136,7 @@ def test_integers_and_booleans_are_intensities(tmp_path):
     words = bytes_.astype(np.uint16) * 257
     np.testing.assert_allclose(Array(save(tmp_path, words, "w.npy"))[0].x, [[[-1, 1], [-0.6, 0.6]]], atol=1e-6)
     digital = Array(save(tmp_path, np.array([[[0, 4095]]], np.uint16), "d.npy"), scale=4095.0)[0]
-    assert (digital.x.ravel().tolist(), digital.scale) == ([-1, 1], 4095)
+    assert (digital.x.ravel().tolist(), digital.scale) == ([-1, 1], 2047.5)
     assert Array(save(tmp_path, bytes_ > 60, "b.npy"))[0].x.ravel().tolist() == [-1, 1, -1, 1]
 
 

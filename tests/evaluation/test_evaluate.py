@@ -35,7 +35,7 @@ def files(tmp_path_factory) -> Path:
     patches = gsure.corruption.Patches(p=0.4, size=2)
     gsure.corrupt(open_source("digits"), folder / "d.h5", patches, 0.05, clean=folder / "c.h5")
     gsure.train(folder / "d.h5", folder / "run", QUICK, clean=folder / "c.h5")
-    gsure.sample(folder / "run", folder / "drawn", 400, steps=5)
+    gsure.sample(folder / "run", 400, folder / "drawn", steps=5)
     return folder
 
 
@@ -102,7 +102,7 @@ def test_the_table_states_what_was_compared_with_what(tmp_path, mixed):
     assert stored["floor"].startswith("150 of one half of the reference against the 450 of the other, with which")
     assert stored["request"]["function"] == "evaluate_samples"
     assert stored["request"]["command"] is None, "a call in Python has no command line"
-    given = {"folder": str(real), "reference": str(reference), "features": "digits", "n": 150, "n_reference": 900}
+    given = {"samples": str(real), "reference": str(reference), "features": "digits", "n": 150, "n_reference": 900}
     assert stored["request"]["arguments"].items() >= (given | {"seed": 3}).items()
     assert any("few for 32 features (use at least 320)" in warning for warning in stored["warnings"])
     assert all(set(metric) >= {"value", "floor", "se", "better"} for metric in stored["metrics"].values())
@@ -145,7 +145,7 @@ def test_a_signal_is_seen_as_the_measurement_was(files):
 def test_halves_share_no_volume_and_no_sample(generator):
     for groups in (["a"] * 10, [str(k) for k in range(101)], [str(k // 7) for k in range(70)], ["a"] * 5 + ["b"] * 5):
         read = lambda where: torch.zeros(len(where), 1)  # noqa: E731
-        first, second = Reference(Path(), {}, (1,), groups, read, lambda x, where, g: x, "").halves(generator)
+        first, second = Reference("", None, {}, (1,), groups, read, lambda x, where, g: x, "").halves(generator)
         assert sorted([*first, *second]) == list(range(len(groups)))
         assert abs(len(first) - len(second)) <= 7
         if len(set(groups)) > 1:

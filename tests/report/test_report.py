@@ -21,7 +21,7 @@ import gsure
 from gsure.cli import main, make_parser
 from gsure.files import as_request
 from gsure.plotting import mosaics
-from gsure.report import report
+from gsure.report import write_report
 from gsure.report.collect import collect
 from gsure.report.tables import errors
 from gsure.report.words import next_commands, recorded_commands
@@ -38,7 +38,7 @@ def made(tmp_path_factory) -> Path:
     for role in ROLES:
         settings = dataclasses.replace(TINY, train_on=role, accumulate=1)
         gsure.train(folder / "d.h5", folder / "runs" / role, settings, clean=folder / "c.h5")
-        gsure.sample(folder / "runs" / role, folder / "samples" / role, 12, steps=3)
+        gsure.sample(folder / "runs" / role, 12, folder / "samples" / role, steps=3)
         options = {"draws": 2, "steps": 3, "clean": folder / "c.h5", "panels": 0}
         gsure.restore(folder / "runs" / role, folder / "d.h5", folder / "restored" / role, limit=5, **options)
     for role, value in zip(ROLES, (4.0, 2.0, 10.0), strict=True):
@@ -84,7 +84,7 @@ def diagnose(run: Path, words: str = "It was looked at.", figure: str | None = "
 
 @pytest.fixture(scope="module")
 def page(made) -> Path:
-    report(made, made / "report.html")
+    write_report(made, made / "report.html")
     return made / "report.html"
 
 
@@ -231,12 +231,12 @@ def test_each_recorded_command_is_shown_once_with_its_folder(made):
     data = as_typed("corrupt", "gsure", "corrupt", "digits", "d.h5", folder=here)
     configs = [dataclasses.replace(run.config, data_request=data) for run in facts.runs]
     runs = tuple(dataclasses.replace(run, config=config) for run, config in zip(facts.runs, configs, strict=True))
-    page = {"function": "report.report", "command": None, "folder": there, "arguments": {"path": "made"}}
+    page = {"function": "write_report", "command": None, "folder": there, "arguments": {"path": "made"}}
     steps, unrecorded = recorded_commands(dataclasses.replace(facts, runs=runs), page)
     assert [step.command for step in steps].count("gsure corrupt digits d.h5") == 1
     assert steps[0].command == "gsure corrupt digits d.h5"
     assert steps[0].folder == ""
-    assert steps[-1] == ("this page", "gsure.report.report(path='made')", there)
+    assert steps[-1] == ("this page", "gsure.write_report(path='made')", there)
     kinds = [re.match(r"gsure[ .](\w+)", step.command)[1] for step in steps[:-1]]
     assert kinds == ["corrupt", *["train"] * 3, *["sample"] * 3, *["restore"] * 3, *["evaluate"] * 3, "diagnose"]
     assert not unrecorded
@@ -256,7 +256,7 @@ def test_the_commands_on_the_page_make_the_same_again(tmp_path, monkeypatch, cap
         monkeypatch.chdir(tmp_path / folder)
         for line in lines:
             assert main([*shlex.split(line)[1:], "--json"]) == 0, capsys.readouterr().err
-        report(".")
+        write_report(".")
         steps, unrecorded = recorded_commands(collect("."), {})
         assert unrecorded == ["this page"]
         shown = [step.command.removesuffix(" --json") for step in steps if step.command.startswith("gsure ")]
@@ -285,7 +285,7 @@ def test_a_page_without_requests_says_so(made, tmp_path):
     shutil.copytree(made / "runs" / "measurements", tmp_path / "run")
     file = tmp_path / "run" / "diagnosis" / "diagnosis.json"
     file.write_text(json.dumps(json.loads(file.read_text()) | {"request": None}))
-    report(tmp_path / "run")
+    write_report(tmp_path / "run")
     assert re.search(
         r"No command is recorded for: .*diagnosis/diagnosis\.json", words(tmp_path / "run" / "report.html")
     )
@@ -301,7 +301,7 @@ def test_an_unfinished_run_is_reported_with_the_next_commands(made, tmp_path):
     (run / "metrics.jsonl").write_text(
         "\n".join(line for line in lines if json.loads(line)["step"] <= 8) + '\n{"step": 10, "lo'
     )
-    report(run)
+    write_report(run)
     text = words(run / "report.html")
     assert "Training is at step 8 of 12." in text
     lines = [step.command for step in next_commands(collect(run))]
@@ -315,7 +315,7 @@ def test_an_unfinished_run_is_reported_with_the_next_commands(made, tmp_path):
 def test_a_run_without_a_step_is_reported(made, tmp_path):
     (tmp_path / "run").mkdir()
     shutil.copy(made / "runs" / "measurements" / "config.yaml", tmp_path / "run")
-    report(tmp_path / "run")
+    write_report(tmp_path / "run")
     assert "Training is at step 0 of 12." in words(tmp_path / "run" / "report.html")
 
 
@@ -337,7 +337,7 @@ def test_runs_of_one_role_have_distinct_labels_and_a_moved_folder_keeps_its_link
         "from measurements: runs/second",
     ]
     assert [drawn.run for drawn in facts.samples] == [facts.runs[0], *facts.runs[2:]]
-    report(tmp_path / "moved", force=True)
+    write_report(tmp_path / "moved", force=True)
     assert "from measurements: runs/second" in words(tmp_path / "moved" / "report.html")
 
 
@@ -345,7 +345,7 @@ def test_without_clean_signals_the_estimate_is_shown(made, tmp_path):
     settings = dataclasses.replace(QUICK, steps=4)
     gsure.train(made / "d.h5", tmp_path / "run", settings)
     gsure.restore(tmp_path / "run", made / "d.h5", tmp_path / "run" / "restored", limit=3, draws=2, steps=3)
-    report(tmp_path)
+    write_report(tmp_path)
     text = words(tmp_path / "report.html")
     assert "Error on measurements, estimated" in text
     assert "measured, restored, one draw, uncertainty" in text
@@ -358,8 +358,8 @@ def test_vectors_are_reported_without_pictures(tmp_path):
     source = gsure.open_source(str(tmp_path / "x.npy"))
     gsure.corrupt(source, tmp_path / "d.h5", gsure.corruption.Noise(), 0.1)
     gsure.train(tmp_path / "d.h5", tmp_path / "run", QUICK)
-    gsure.sample(tmp_path / "run", tmp_path / "samples", 4, steps=2)
-    report(tmp_path)
+    gsure.sample(tmp_path / "run", 4, tmp_path / "samples", steps=2)
+    write_report(tmp_path)
     text = words(tmp_path / "report.html")
     assert "60 signals" in text
     assert "are not images" in text
@@ -371,12 +371,12 @@ def test_large_pictures_are_shrunk(tmp_path):
     gsure.corrupt(phantoms, tmp_path / "d.h5", gsure.corruption.Lines(R=4), 0.01, clean=tmp_path / "c.h5")
     settings = dataclasses.replace(QUICK, width=2, steps=1, checkpoint_every=1, validate_on=2, batch=2)
     gsure.train(tmp_path / "d.h5", tmp_path / "run", settings, clean=tmp_path / "c.h5")
-    gsure.sample(tmp_path / "run", tmp_path / "samples", 16, steps=1)
+    gsure.sample(tmp_path / "run", 16, tmp_path / "samples", steps=1)
     gsure.restore(tmp_path / "run", tmp_path / "d.h5", tmp_path / "restored", limit=8, draws=2, steps=1, panels=0)
     for k in range(6):
         shutil.copytree(tmp_path / "samples", tmp_path / f"samples{k}")
         shutil.copytree(tmp_path / "restored", tmp_path / f"restored{k}")
-    summary = report(tmp_path)
+    summary = write_report(tmp_path)
     assert summary["samples"] == summary["restorations"] == 7
     assert summary["bytes"] < 3_000_000
 
@@ -405,7 +405,7 @@ def test_names_and_texts_are_escaped(made, tmp_path):
     file.write_text(json.dumps(request | {"command": ["gsure", evil], "folder": evil}))
     evaluate(folder / "samples", 1.0, warnings=[evil], features={"name": evil}, reference={"path": evil, "n": evil})
     diagnose(folder / evil, words=evil)
-    report(folder, tmp_path / "page.html")
+    write_report(folder, tmp_path / "page.html")
     parsed = Parsed(tmp_path / "page.html")
     assert not parsed.of("script")
     assert parsed.text.count(evil) > 8
@@ -416,7 +416,7 @@ def test_names_and_texts_are_escaped(made, tmp_path):
 def test_a_file_name_that_is_not_text_is_shown(made, tmp_path):
     folder = os.fsdecode(os.fsencode(tmp_path) + b"/run\xff")
     shutil.copytree(made / "runs" / "measurements", folder)
-    report(folder, tmp_path / "page.html")
+    write_report(folder, tmp_path / "page.html")
     assert "run?: gsure report" in words(tmp_path / "page.html")
 
 
@@ -432,7 +432,7 @@ def test_files_that_cannot_be_read_are_named_and_omitted(made, tmp_path):
     diagnose(folder / "runs" / "measurements", figure="../../../../secret.png")
     diagnose(folder / "runs" / "clean")
     (folder / "runs" / "clean" / "diagnosis" / "figure.png").write_bytes(b"no PNG")
-    summary = report(folder, force=True)
+    summary = write_report(folder, force=True)
     text = words(folder / "report.html")
     for name in ("samples/clean", "samples/naive/evaluation.json", "restored/naive", "runs/naive"):
         assert f"{folder / name} was omitted" in text
@@ -446,7 +446,7 @@ def test_missing_data_is_reported_but_not_required(made, tmp_path):
     shutil.copytree(made / "runs" / "measurements", run)
     config = (run / "config.yaml").read_text()
     (run / "config.yaml").write_text(config.replace(str(made / "d.h5"), str(tmp_path / "gone.h5")))
-    report(run)
+    write_report(run)
     assert re.search(r"Measurements are not shown: .*gone\.h5", words(run / "report.html"))
 
 

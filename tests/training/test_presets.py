@@ -11,8 +11,7 @@ import gsure
 from gsure import corruption, denoiser, divergence, objective
 from gsure.data.sources import open_source
 from gsure.training.model import make_network, make_schedule
-from gsure.training.run import DataInfo
-from gsure.training.settings import PRESETS, Settings, known, preset_names, read_preset
+from gsure.training.settings import PRESETS, DataInfo, Settings, known, preset_names, read_preset
 
 FAMILY = {"fastmri": corruption.Lines(R=2.0), "phantom": corruption.Lines(R=2.0)}
 SHAPES = {
@@ -47,7 +46,7 @@ def test_what_is_asked_for_is_kept_whatever_is_trained_on():
 def test_preset_builds_its_network(name):
     settings = Settings(**read_preset(name))
     shape = SHAPES[name.split("-")[0]]
-    about = DataInfo(shape, "Identity", (1, *shape[1:]), (), False, 0.02, (1.0, 1.0), 1000, {})
+    about = DataInfo(shape, "Identity", (1, *shape[1:]), (), False, 0.02, 1000, {})
     with torch.device("meta"):
         network = make_network(settings, about, basis_is_signal=True)
     parameters = sum(parameter.numel() for parameter in network.parameters()) / 1e6

@@ -18,7 +18,7 @@ from running import QUICK, Scale, final, interrupt_at, launch, make_files, same,
 import gsure
 from gsure.cli import main
 from gsure.data.sources import open_source
-from gsure.report import report
+from gsure.report import write_report
 from gsure.training import checkpoints
 from gsure.training.loop import Loop
 from gsure.training.run import Run
@@ -112,7 +112,7 @@ def test_a_request_that_is_none_does_not_cost_the_run(files, run, key, value):
     (run / "config.yaml").write_text(yaml.safe_dump(config | {key: value}))
     assert gsure.inspect(run)["step"] == 8
     gsure.train(files / "d.h5", run, QUICK, resume=True)
-    report(run)
+    write_report(run)
 
 
 # Resuming

@@ -233,12 +233,14 @@ def test_flips_are_refused_where_they_do_not_commute(tmp_path, files):
             open_examples(gsure.open(path), None, dataclasses.replace(QUICK, flip=True))
 
 
-def test_the_returned_denoiser_is_what_load_returns(files, tmp_path):
+def test_the_returned_run_has_the_denoiser_that_load_returns(files, tmp_path):
     settings = dataclasses.replace(TINY, mask_conditioned=True, hide=0.2, predicts="eps")
-    denoiser = gsure.train(files / "d.h5", tmp_path / "run", settings)
+    run = gsure.train(files / "d.h5", tmp_path / "run", settings)
+    assert run.path == tmp_path / "run"
+    assert run.summary()["step"] == 12
     x, t = torch.ones(2, 1, 8, 8), torch.tensor([1, 500])
     loaded = gsure.load(tmp_path / "run", "last")
-    assert denoiser(x, t).equal(loaded(x, t))
+    assert run.denoiser(x, t).equal(gsure.load(tmp_path / "run")(x, t))
     assert not loaded.training
     best = Run(tmp_path / "run").best
     assert gsure.load(tmp_path / "run")(x, t).equal(gsure.load(best)(x, t))
@@ -269,7 +271,7 @@ def test_the_command_takes_the_name_of_a_network(files, tmp_path):
 def test_a_network_of_ones_own_trains_and_must_be_given_again(files, tmp_path):
     gsure.train(files / "d.h5", tmp_path / "run", QUICK, network=Scale())
     assert float(gsure.load(tmp_path / "run", "last", network=Scale()).network.scale.detach()) < 1
-    with pytest.raises(ValueError, match=r"network of your own: pass load\(\.\.\., network="):
+    with pytest.raises(ValueError, match=r"your own network, .*: pass network=... in Python"):
         gsure.load(tmp_path / "run")
 
 

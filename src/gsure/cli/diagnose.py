@@ -33,7 +33,7 @@ def _options(parser: ArgumentParser) -> None:
 def _diagnose(options: Namespace) -> None:
     from gsure.evaluation.diagnose import FOLDER, diagnose
 
-    result = call(diagnose, options)
+    result = call(diagnose, options, model=options.run)
     if options.json:
         sys.stdout.write(json.dumps(result, ensure_ascii=False) + "\n")
         return

@@ -40,7 +40,7 @@ def _sample_options(parser: ArgumentParser) -> None:
 def _sample(options: Namespace) -> None:
     from gsure.inference.sample import sample
 
-    samples = call(sample, options)
+    samples = call(sample, options, model=options.run)
     summary = {"folder": options.out, "samples": len(samples), "shape": list(samples.shape)}
     show(summary | {"picture": str(Path(options.out) / "grid.png")}, options.json)
 
@@ -78,7 +78,7 @@ def _restore_options(parser: ArgumentParser) -> None:
 def _restore(options: Namespace) -> None:
     from gsure.inference.restore import restore
 
-    show(call(restore, options), options.json)
+    show(call(restore, options, model=options.run).summary, options.json)
 
 
 COMMANDS = {"sample": Command(_sample_options, _sample), "restore": Command(_restore_options, _restore)}

@@ -12,9 +12,9 @@ def _options(parser: ArgumentParser) -> None:
 
 
 def _report(options: Namespace) -> None:
-    from gsure.report import report
+    from gsure.report import write_report
 
-    show(call(report, options), options.json)
+    show(call(write_report, options), options.json)
 
 
 COMMANDS = {"report": Command(_options, _report)}

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from gsure.basis import Basis
 from gsure.measurement import Measurement
-from gsure.random import Generators, Stream, keyed_generator, normal, uniform
+from gsure.random import Generators, Seed, Stream, as_generators, keyed_generator, normal, uniform
 
 DOUBLE = torch.empty(0, dtype=torch.float64)
 """Singular values are drawn with this dtype, whatever that of the signal; `Measurement.from_svd` casts them in one place."""
@@ -102,13 +102,14 @@ class Corruption(ABC):
         self,
         x: Float[Tensor, "b *n"],
         sigma_0: float | tuple[float, float] | Float[Tensor, " b"],
-        generator: Generators,
+        generator: Seed,
     ) -> Measurement:
         """The measurement of y = H x + z, with independent H and z for each sample.
 
         `sigma_0` is the std of z: one number, one per sample, or a pair (low, high) for `draw_sigma`.
         """
         self.check_shape(x.shape[1:])
+        generator = as_generators(generator)
         sigma = sigma_0 if isinstance(sigma_0, Tensor) else self.draw_sigma(len(x), sigma_0, generator)
         svals = self.svals(len(x), x.shape[1:], generator)
         z = sigma.to(x).reshape(-1, *[1] * (x.ndim - 1)) * normal(x.shape, generator, like=x)

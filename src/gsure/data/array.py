@@ -90,7 +90,7 @@ class Array(Source):
         raw = self.array[index].reshape(-1, *self.shape[1:])
         if raw.dtype.kind in "bu":
             scale = self.scale or float(1 if raw.dtype.kind == "b" else np.iinfo(raw.dtype).max)
-            return Sample((raw * (2 / scale) - 1).astype(np.float32), group, 1.0 if self.scale is None else scale)
+            return Sample.of_intensities(raw.astype(np.float32), group, 0.0, scale)
         refuse_nonfinite(raw, what)
         scale = self.scale or 1.0
         if self.is_complex:

@@ -72,7 +72,7 @@ class CelebA(Source):
             )
         top = TOP[self.crop]
         face = image.crop((LEFT, top, LEFT + SIDE, top + SIDE)).resize((self.size, self.size), Resampling.BILINEAR)
-        return Sample(pixels(face, white, self.gray), Path(name).name, 1.0)
+        return Sample.of_intensities(pixels(face, self.gray), Path(name).name, 0.0, white)
 
     def _content(self) -> dict[str, Any]:
         return {"official_count": SPLITS[self.split][1], **summary(zip(self.files, self.lengths, strict=True))}

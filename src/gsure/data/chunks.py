@@ -13,7 +13,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import torch
 from torch import Tensor
 
 from gsure.data.measurements import Signals
@@ -95,20 +94,17 @@ def open_folder(
 
 
 def write_chunk(
-    path: Path, x: Tensor, groups: Sequence[str], scales: Sequence[float], made_of: Mapping[str, Any], is_complex: bool
+    path: Path,
+    x: Tensor,
+    groups: Sequence[str],
+    made_of: Mapping[str, Any],
+    is_complex: bool,
+    scales: Sequence[float] | None = None,
+    offsets: Sequence[float] | None = None,
 ) -> None:
     """Signals that a model made, as a file that `gsure.Signals` reads."""
     header = {"source": dict(made_of), "complex": is_complex, "corruption": {"name": "none"}, "sigma_0": None}
     with Writer(
         path, len(x), tuple(x.shape[1:]), header | {"seed": made_of["seed"]}, has_groups=True, force=True
     ) as writer:
-        writer.append(x, groups, scales)
-
-
-def device() -> torch.device:
-    """A GPU for each process, or the CPU."""
-    return (
-        torch.device("cuda", int(os.environ.get("LOCAL_RANK", "0")))
-        if torch.cuda.is_available()
-        else torch.device("cpu")
-    )
+        writer.append(x, groups, [1.0] * len(x) if scales is None else scales, offsets=offsets)

@@ -9,11 +9,13 @@ from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from gsure.corruption import FAMILIES, Corruption
 from gsure.data.measurements import Measurements, open_measurements
+from gsure.data.source import Sample
 from gsure.data.sources import Source
 from gsure.data.writer import Writer
 from gsure.display import bar
@@ -24,7 +26,7 @@ from gsure.random import Stream, generators
 CHUNK = 1024
 """Samples a worker makes at a time."""
 
-Batch = tuple[Tensor, Measurement, Tensor, list[str], list[float]]
+Batch = tuple[Tensor, Measurement, Tensor, list[Sample]]
 
 
 def corrupt(
@@ -71,10 +73,11 @@ def corrupt(
         if signals is not None:
             stack.enter_context(signals)
         advance = stack.enter_context(bar("measuring", n, progress))
-        for x, measurement, sigmas, groups, scales in _batches(source, corruption, sigma_0, seed, n, workers):
-            writer.append(measurement, groups, scales, sigmas)
+        for x, measurement, sigmas, samples in _batches(source, corruption, sigma_0, seed, n, workers):
+            groups, scales, offsets = ([getattr(one, name) for one in samples] for name in ("group", "scale", "offset"))
+            writer.append(measurement, groups, scales, sigmas, offsets)
             if signals is not None:
-                signals.append(x, groups, scales)
+                signals.append(x, groups, scales, offsets=offsets)
             advance(len(groups))
     return open_measurements(path, corruption.basis)
 
@@ -140,4 +143,4 @@ def _measure(job: tuple[Source, Corruption, float | tuple[float, float], int, Se
     generator = generators(seed, Stream.CORRUPT, indices=indices)
     sigmas = corruption.draw_sigma(len(x), sigma_0, generator)
     measurement = corruption.apply(x, sigmas, generator)
-    return x, measurement, sigmas, [sample.group for sample in samples], [sample.scale for sample in samples]
+    return x, measurement, sigmas, [sample._replace(x=np.empty(0)) for sample in samples]

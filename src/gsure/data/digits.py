@@ -34,7 +34,7 @@ class Digits(Source):
 
     def _read(self, index: int) -> Sample:
         index += FIRST_TEST if self.split == "test" else 0
-        return Sample(_digits()[index].copy(), str(index), 1.0)
+        return Sample.of_intensities(_digits()[index], str(index), 0.0, 16.0)
 
     def _content(self) -> dict[str, Any]:
         import sklearn
@@ -46,4 +46,4 @@ class Digits(Source):
 def _digits() -> np.ndarray:
     from sklearn.datasets import load_digits
 
-    return (load_digits().images[:, None] / 8 - 1).astype(np.float32)
+    return load_digits().images[:, None].astype(np.float32)

@@ -3,8 +3,10 @@
 import json
 import math
 import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, Protocol, runtime_checkable
 
 import h5py
 import numpy as np
@@ -12,18 +14,31 @@ import numpy as np
 from gsure.files import open_hdf5
 
 FORMAT = "gsure"
-VERSION = 2
+VERSION = 3
 Holds = Literal["measurements", "signals"]
 HEADER = {"complex", "corruption", "gsure", "seed", "sigma_0", "source"}
 """What every header has; that of measurements has more."""
-
-
 TYPES: dict[str, Any] = {"complex": bool, "corruption": dict, "source": dict, "basis": str, "max_std": int | float}
 TYPES |= {"mask_shape": list, "unit": list}
 
 
-class Rows:
-    """An array of a file, read by rows in any order."""
+@runtime_checkable
+class Rows(Protocol):
+    """An array of which some rows can be read."""
+
+    def read(self, indices: np.ndarray) -> np.ndarray: ...
+
+
+@dataclass(frozen=True)
+class RowsInMemory:
+    values: np.ndarray
+
+    def read(self, indices: np.ndarray) -> np.ndarray:
+        return self.values[indices]
+
+
+class RowsInFile:
+    """An array of an HDF5 file, read by rows in any order."""
 
     def __init__(self, dataset: h5py.Dataset) -> None:
         self.path, self.name = dataset.file.filename, dataset.name
@@ -56,84 +71,106 @@ class Rows:
             os.close(self._descriptor)
 
 
+@dataclass(frozen=True)
 class Shard:
-    """A file, opened and checked: large arrays as `Rows`, small ones in memory."""
+    """One file, or what would be one: large arrays by rows, small ones in memory. `path` is None for arrays in memory."""
 
-    def __init__(self, path: Path, holds: Holds) -> None:
-        self.path = path
-        with open_hdf5(path) as file:
-            if (found := marked(file, path)) != holds:
-                raise ValueError(f"{path} holds {found}, where {holds} are wanted.")
-            self.header = self._header(file, holds)
-            main = "ybar" if holds == "measurements" else "x"
-            self.n, self.shape = len(self._dataset(file, main)), tuple(file[main].shape[1:])
-            expected: dict[str, tuple[tuple[int, ...], str]] = {main: (self.shape, "<f4")}
-            if holds == "measurements":
-                mask_shape = tuple(self.header["mask_shape"])
-                expected["mask"] = ((-(-math.prod(mask_shape) // 8),), "u1")
-                if "pinv" in file:
-                    expected["pinv"] = (mask_shape, "<f4")
-            self.rows = {name: self._rows(file, name, *row) for name, row in expected.items()}
-            self.small = {"scale": self._values(file, "scale")}
-            if holds == "measurements":
-                self.small["sigma_0"] = self._values(file, "sigma_0")
-                self.small["coverage"] = self._coverage(file, mask_shape)
-            if "V" in file:
-                self.small["V"] = self._dataset(file, "V")[()]
-            self.groups = self._groups(file)
+    path: Path | None
+    n: int
+    shape: tuple[int, ...]
+    header: Mapping[str, Any]
+    rows: Mapping[str, Rows]
+    """ybar and mask, and pinv if singular values are not just 0 and 1; or x."""
+    small: Mapping[str, np.ndarray]
+    """scale and offset; sigma_0, coverage and V of measurements."""
+    groups: Sequence[str] | None = None
 
-    def damaged(self, what: str) -> ValueError:
+
+def open_shard(path: Path, holds: Holds) -> Shard:
+    """A file, checked in full."""
+    with open_hdf5(path) as file:
+        if (found := marked(file, path)) != holds:
+            raise ValueError(f"{path} holds {found}, where {holds} are wanted.")
+        return _Reader(path, file, holds).shard()
+
+
+@dataclass(frozen=True)
+class _Reader:
+    path: Path
+    file: h5py.File
+    holds: Holds
+
+    def shard(self) -> Shard:
+        header = self._header()
+        main = "ybar" if self.holds == "measurements" else "x"
+        n, shape = len(self._dataset(main)), tuple(self.file[main].shape[1:])
+        expected: dict[str, tuple[tuple[int, ...], str]] = {main: (shape, "<f4")}
+        if self.holds == "measurements":
+            mask_shape = tuple(header["mask_shape"])
+            expected["mask"] = ((-(-math.prod(mask_shape) // 8),), "u1")
+            if "pinv" in self.file:
+                expected["pinv"] = (mask_shape, "<f4")
+        rows = {name: self._rows(name, (n, *row), kind) for name, (row, kind) in expected.items()}
+        small = {"scale": self._values("scale", n), "offset": np.zeros(1, "<f4")}
+        if "offset" in self.file:
+            small["offset"] = self._values("offset", n, lowest=-math.inf)
+        if self.holds == "measurements":
+            small["sigma_0"] = self._values("sigma_0", n)
+            small["coverage"] = self._coverage(mask_shape)
+        if "V" in self.file:
+            small["V"] = self._dataset("V")[()]
+        return Shard(self.path, n, shape, header, rows, small, self._groups(n))
+
+    def _damaged(self, what: str) -> ValueError:
         return ValueError(f"{self.path} is damaged: {what}. Regenerate it.")
 
-    def _header(self, file: h5py.File, holds: Holds) -> dict[str, Any]:
+    def _header(self) -> dict[str, Any]:
         try:
-            header = json.loads(file.attrs["header"])
+            header = json.loads(self.file.attrs["header"])
         except (KeyError, TypeError, ValueError, RecursionError) as error:
-            raise self.damaged("its header is not JSON, or missing") from error
-        wanted = HEADER | ({"basis", "coverage", "mask_shape", "max_std", "unit"} if holds == "measurements" else set())
-        if not isinstance(header, dict) or (missing := sorted(wanted - header.keys())):
-            raise self.damaged(f"its header lacks {', '.join(missing) if isinstance(header, dict) else 'everything'}")
+            raise self._damaged("its header is not JSON, or missing") from error
+        more = {"basis", "coverage", "mask_shape", "max_std", "unit"} if self.holds == "measurements" else set()
+        if not isinstance(header, dict) or (missing := sorted((HEADER | more) - header.keys())):
+            raise self._damaged(f"its header lacks {', '.join(missing) if isinstance(header, dict) else 'everything'}")
         wrong = [name for name, kind in TYPES.items() if name in header and not isinstance(header[name], kind)]
         if wrong:
-            raise self.damaged(f"{wrong[0]} in its header is {header[wrong[0]]!r}")
+            raise self._damaged(f"{wrong[0]} in its header is {header[wrong[0]]!r}")
         return header
 
-    def _dataset(self, file: h5py.File, name: str) -> h5py.Dataset:
-        if not isinstance(file.get(name), h5py.Dataset):
-            raise self.damaged(f"it has no array {name}")
-        return file[name]
+    def _dataset(self, name: str) -> h5py.Dataset:
+        if not isinstance(self.file.get(name), h5py.Dataset):
+            raise self._damaged(f"it has no array {name}")
+        return self.file[name]
 
-    def _rows(self, file: h5py.File, name: str, row: tuple[int, ...], kind: str) -> Rows:
-        array = self._dataset(file, name)
-        if array.shape != (self.n, *row) or array.dtype != np.dtype(kind):
-            raise self.damaged(
-                f"{name} is {array.dtype} {array.shape}, where {np.dtype(kind)} {(self.n, *row)} is wanted"
-            )
-        return Rows(array)
+    def _rows(self, name: str, shape: tuple[int, ...], kind: str) -> RowsInFile:
+        array = self._dataset(name)
+        if array.shape != shape or array.dtype != np.dtype(kind):
+            raise self._damaged(f"{name} is {array.dtype} {array.shape}, where {np.dtype(kind)} {shape} is wanted")
+        return RowsInFile(array)
 
-    def _values(self, file: h5py.File, name: str) -> np.ndarray:
-        values = self._dataset(file, name)[()]
-        if values.shape not in ((1,), (self.n,)) or not np.isfinite(values).all() or (values < 0).any():
-            raise self.damaged(f"{name} is not one number of at least 0, or one per sample")
+    def _values(self, name: str, n: int, lowest: float = 0.0) -> np.ndarray:
+        values = self._dataset(name)[()]
+        if values.shape not in ((1,), (n,)) or not np.isfinite(values).all() or (values < lowest).any():
+            raise self._damaged(f"{name} is not one number of at least 0, or one per sample")
         return values
 
-    def _coverage(self, file: h5py.File, mask_shape: tuple[int, ...]) -> np.ndarray:
-        coverage = self._dataset(file, "coverage")[()]
+    def _coverage(self, mask_shape: tuple[int, ...]) -> np.ndarray:
+        coverage = self._dataset("coverage")[()]
         fits = coverage.ndim == len(mask_shape) + 1 and all(
             a in (1, b) for a, b in zip(coverage.shape, (1, *mask_shape), strict=True)
         )
         if not fits or not ((coverage >= 0) & (coverage <= 1)).all():
-            raise self.damaged(
+            raise self._damaged(
                 f"its coverage, of shape {coverage.shape}, is not a probability for masks of {mask_shape}"
             )
         return coverage
 
-    def _groups(self, file: h5py.File) -> list[str] | None:
-        if "group" not in file:
+    def _groups(self, n: int) -> list[str] | None:
+        if "group" not in self.file:
             return None
-        numbers, names = self._dataset(file, "group")[()], [name.decode() for name in self._dataset(file, "groups")[()]]
-        if numbers.shape != (self.n,) or numbers.min() < 0 or numbers.max() >= len(names):
-            raise self.damaged("its groups do not fit its samples")
+        numbers, names = self._dataset("group")[()], [name.decode() for name in self._dataset("groups")[()]]
+        if numbers.shape != (n,) or numbers.min() < 0 or numbers.max() >= len(names):
+            raise self._damaged("its groups do not fit its samples")
         return [names[number] for number in numbers]
 
 
@@ -147,3 +184,17 @@ def marked(file: h5py.File, path: Path) -> Holds:
             f"{path} has format version {version}, but this gsure reads version {VERSION} only: regenerate it."
         )
     return held
+
+
+def holds(path: str | Path) -> Holds:
+    """Whether a file (or a folder's first shard) holds measurements or clean signals."""
+    first = shard_files(Path(path))[0]
+    with open_hdf5(first) as file:
+        return marked(file, first)
+
+
+def shard_files(path: Path) -> list[Path]:
+    files = sorted(path.glob("*.h5")) if path.is_dir() else [path]
+    if not files:
+        raise ValueError(f"The folder {path} has no shards (*.h5) in it.")
+    return files

@@ -44,7 +44,7 @@ class Idx(Source):
         plane = kept(_images, self.file)[index]
         if self.size:
             plane = resized(plane, self.size)
-        return Sample((plane[None] / np.float32(127.5) - 1).astype(np.float32), str(index), 1.0)
+        return Sample.of_intensities(plane[None], str(index), 0.0, 255.0)
 
     def _content(self) -> dict[str, Any]:
         return summary(sizes([self.file]))

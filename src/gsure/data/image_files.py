@@ -83,12 +83,12 @@ def picture(path: str, name: str) -> "tuple[Image, float]":
     return image.convert("RGB"), 255.0
 
 
-def pixels(image: "Image", white: float, gray: bool) -> np.ndarray:
-    """Channels first, 0..white as -1..1; gray is the mean of the channels, as in the paper, not luminance."""
+def pixels(image: "Image", gray: bool) -> np.ndarray:
+    """Channels first; gray is the mean of the channels, as in the paper, not luminance."""
     values = np.asarray(image, np.float32)
     values = values[None] if values.ndim == 2 else np.moveaxis(values, -1, 0)
     if gray:
         values = values.mean(0, keepdims=True)
     elif len(values) == 1:
         values = values.repeat(3, 0)
-    return np.ascontiguousarray(values * np.float32(2 / white) - 1)
+    return values

@@ -85,7 +85,7 @@ class Images(Source):
                 f"{name} in {self.path} has colours, but {self.files[0]} has none: set gray to true or false."
             )
         group = name if self.group == "file" else str(PurePosixPath(name).parent)
-        return Sample(pixels(image, white, gray=self.shape[0] == 1), group, 1.0)
+        return Sample.of_intensities(pixels(image, gray=self.shape[0] == 1), group, 0.0, white)
 
     def _content(self) -> dict[str, Any]:
         known = dict(entries(str(self.path)))

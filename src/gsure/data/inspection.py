@@ -3,7 +3,8 @@
 from pathlib import Path
 from typing import Any
 
-from gsure.data.measurements import Measurements, Signals, holds, open_clean, open_measurements
+from gsure.data.file import holds, shard_files
+from gsure.data.measurements import Measurements, Signals, open_clean, open_measurements
 from gsure.display import number
 from gsure.files import as_request, refuse_existing, refuse_inputs, show_request
 from gsure.measurement import Measurement
@@ -36,14 +37,14 @@ def _common(data: Measurements | Signals) -> dict[str, Any]:
     groups = len(set(data.groups()))
     scales = data.scales()
     return {
-        "file": str(data.path),
+        "file": data.name,
         "holds": data.holds,
         "samples": len(data),
         "groups": groups,
         "shape": list(data.shape),
         "complex": data.header["complex"],
         "scale": float(scales[0]) if (scales == scales[0]).all() else [float(scales.min()), float(scales.max())],
-        "bytes": sum(f.stat().st_size for f in (data.path.glob("*.h5") if data.path.is_dir() else [data.path])),
+        "bytes": sum(file.stat().st_size for file in shard_files(Path(data.name))),
         "source": data.header["source"],
         "corruption": data.header["corruption"],
         "seed": data.header["seed"],
@@ -111,5 +112,5 @@ def draw(data: Measurements, path: Path, clean: Signals | None = None, columns: 
     name = corruption.pop("name")
     options = ", ".join(f"{key}={number(value)}" for key, value in corruption.items())
     about = f"{name}({options})" if options else name
-    title = f"{data.path.name}: {len(data):,} measurements, {about}, noise std up to {number(data.max_std, 3)}"
+    title = f"{Path(data.name).name}: {len(data):,} measurements, {about}, noise std up to {number(data.max_std, 3)}"
     draw_measurements(path, rows, data.coverage.expand(1, -1, *data.shape[1:])[0].mean(0), title)

@@ -1,10 +1,14 @@
-"""Reading the measurement file, and the file of clean signals beside it."""
+"""Samples as a sequence: measurements, and signals such as the clean ones behind them or those that a model made.
+
+They come from one file, a folder of shards, or arrays in memory.
+"""
 
 import hashlib
 import json
 import math
 from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import TypeVar
 
 import numpy as np
 import torch
@@ -13,28 +17,36 @@ from torch import Tensor
 from torch.utils.data import Dataset
 
 from gsure.basis import Basis, Cosine, Dense, Fourier, Hadamard, Hartley, Identity
-from gsure.data.file import Holds, Shard, marked
-from gsure.files import open_hdf5
+from gsure.data.file import Holds, Shard, open_shard, shard_files
 from gsure.measurement import Measurement
 from gsure.random import Stream, keyed_generator
 
 Index = int | slice | Sequence[int] | np.ndarray | Tensor
+S = TypeVar("S", bound="Stored")
 FINGERPRINT_SAMPLES = 64
 """Reading all of a file may take long."""
 BASES = {basis.__name__: basis for basis in (Identity, Fourier, Hartley, Cosine, Hadamard)}
 
 
-class _Stored(Dataset):
-    """Samples of one file or of a folder of shards, addressed as one sequence."""
+class Stored(Dataset):
+    """Samples of one file, of a folder of shards, or of arrays in memory, addressed as one sequence."""
 
     holds: Holds
 
     def __init__(self, path: str | Path) -> None:
-        self.path = Path(path)
-        self._shards = [Shard(file, self.holds) for file in shard_files(self.path)]
-        first = self._shards[0]
+        self._open(Path(path), [open_shard(file, self.holds) for file in shard_files(Path(path))])
+
+    @classmethod
+    def in_memory(cls: type[S], shard: Shard) -> S:
+        stored = object.__new__(cls)
+        stored._open(None, [shard])
+        return stored
+
+    def _open(self, path: Path | None, shards: Sequence[Shard]) -> None:
+        self.path, self._shards = path, shards
+        first = shards[0]
         self.header, self.shape = first.header, first.shape
-        for shard in self._shards[1:]:
+        for shard in shards[1:]:
             for what in ("shape", "basis", "mask_shape", "unit", "complex"):
                 mine, theirs = (s.shape if what == "shape" else s.header.get(what) for s in (first, shard))
                 if mine != theirs:
@@ -45,12 +57,33 @@ class _Stored(Dataset):
                 raise ValueError(
                     f"Only one of {first.path} and {shard.path} has singular values: they are not one set."
                 )
-        self._ends = np.cumsum([shard.n for shard in self._shards])
+        self._ends = np.cumsum([shard.n for shard in shards])
         self.indices = np.arange(self._ends[-1])
         """Which samples of the file these are: all, or one side of a split."""
 
     def __len__(self) -> int:
         return len(self.indices)
+
+    @property
+    def total(self) -> int:
+        """The number of samples in the file, of which these may be a part."""
+        return int(self._ends[-1])
+
+    @property
+    def location(self) -> str | None:
+        """The full path, as records keep it."""
+        return None if self.path is None else str(self.path.resolve())
+
+    @property
+    def name(self) -> str:
+        """For messages."""
+        return f"the {self.holds} in memory" if self.path is None else str(self.path)
+
+    def subset(self: S, chosen: np.ndarray) -> S:
+        """Those at these positions, or where this is true."""
+        part = object.__new__(type(self))
+        part.__dict__ = {**self.__dict__, "indices": self.indices[chosen]}
+        return part
 
     def _positions(self, index: Index) -> np.ndarray:
         if isinstance(index, int | np.integer):
@@ -74,7 +107,7 @@ class _Stored(Dataset):
         if parts is None:
             raise IndexError("No samples were asked for.")
         if parts.dtype.kind == "f" and not np.isfinite(parts).all():
-            raise ValueError(f"{self.path} is damaged: {name} has values that are NaN or infinite. Regenerate it.")
+            raise ValueError(f"{self.name} is damaged: {name} has values that are NaN or infinite. Regenerate it.")
         return parts
 
     def groups(self) -> list[str]:
@@ -85,8 +118,11 @@ class _Stored(Dataset):
         return [names[index] for index in self.indices]
 
     def scales(self) -> np.ndarray:
-        """What each raw signal was divided by."""
+        """What to multiply each sample by to have it in raw units, before its offset is added."""
         return self._read("scale", self.indices)
+
+    def offsets(self) -> np.ndarray:
+        return self._read("offset", self.indices)
 
     def fingerprint(self) -> str:
         """Identifies what the file holds: from how it was made, how much there is, and the values of some samples."""
@@ -97,7 +133,7 @@ class _Stored(Dataset):
         return digest.hexdigest()[:16]
 
 
-class Measurements(_Stored):
+class Measurements(Stored):
     """A measurement file as a sequence and a torch `Dataset`: `data[3:5]` is a `Measurement` of two samples.
 
     For a `DataLoader`, `collate_fn=gsure.Measurement.cat`; simpler and faster is `batches`.
@@ -107,6 +143,15 @@ class Measurements(_Stored):
 
     def __init__(self, path: str | Path, basis: Basis | None = None) -> None:
         super().__init__(path)
+        self._set_basis(basis)
+
+    @classmethod
+    def in_memory(cls, shard: Shard, basis: Basis | None = None) -> "Measurements":
+        data = super().in_memory(shard)
+        data._set_basis(basis)
+        return data
+
+    def _set_basis(self, basis: Basis | None) -> None:
         self._refuse_other_V(basis)
         self.basis = basis or self._basis()
         self.mask_shape = tuple(self.header["mask_shape"])
@@ -120,7 +165,7 @@ class Measurements(_Stored):
             known.append(basis.V.double().cpu().numpy())
         if any(V.shape != known[0].shape or not np.allclose(V, known[0], atol=1e-5) for V in known[1:]):
             raise ValueError(
-                f"{self.path} was measured in another Dense basis: its V differs from the one that is given."
+                f"{self.name} was measured in another Dense basis: its V differs from the one that is given."
             )
 
     def _basis(self) -> Basis:
@@ -129,7 +174,7 @@ class Measurements(_Stored):
             return Dense(torch.from_numpy(self._shards[0].small["V"]))
         if name not in BASES:
             raise ValueError(
-                f"{self.path} was made in the basis {name!r}, which is not one of gsure's: pass open(path, basis=...)."
+                f"{self.name} was made in the basis {name!r}, which is not one of gsure's: pass open(path, basis=...)."
             )
         return BASES[name]()
 
@@ -152,14 +197,15 @@ class Measurements(_Stored):
         return Measurement._trusted(ybar, mask, std)
 
     def batches(
-        self, size: int, steps: int, generator: torch.Generator, start: int = 0, rank: int = 0, processes: int = 1
+        self, size: int, steps: int, generator: int | torch.Generator, start: int = 0, rank: int = 0, processes: int = 1
     ) -> Iterator[Measurement]:
-        """Shuffled batches, those of the steps start..steps-1. The order depends on the seed that the generator was made
-        with, and not on what has been drawn from it since: `start=k` continues where step k was.
+        """Shuffled batches, those of the steps start..steps-1. The order depends on the seed, or on the one that the generator
+        was made with, and not on what has been drawn from it since: `start=k` continues where step k was.
 
         Process `rank` of several gets its share of each batch.
         """
-        return (self[indices] for indices in self.order(size, steps, generator.initial_seed(), start, rank, processes))
+        seed = generator.initial_seed() if isinstance(generator, torch.Generator) else generator
+        return (self[indices] for indices in self.order(size, steps, seed, start, rank, processes))
 
     def order(
         self, size: int, steps: int, seed: int, start: int = 0, rank: int = 0, processes: int = 1
@@ -193,63 +239,65 @@ class Measurements(_Stored):
         names = np.unique(groups)
         if len(names) < 2:
             raise ValueError(
-                f"All {len(self)} samples of {self.path} are of one group, {str(names[0])!r}: it cannot be split by group; "
+                f"All {len(self)} samples of {self.name} are of one group, {str(names[0])!r}: it cannot be split by group; "
                 "--held-out 0 trains on all."
             )
         shuffled = names[torch.randperm(len(names), generator=keyed_generator(seed, Stream.SPLIT)).numpy()]
         chosen = np.isin(groups, shuffled[: min(len(names) - 1, max(1, round(held_out * len(names))))])
         return self.subset(~chosen), self.subset(chosen)
 
-    def subset(self, chosen: np.ndarray) -> "Measurements":
-        """Those at these positions, or where this is true."""
-        part = object.__new__(Measurements)
-        part.__dict__ = {**self.__dict__, "indices": self.indices[chosen]}
-        return part
-
     def __repr__(self) -> str:
         return (
-            f"Measurements({len(self)} of shape {self.shape}, {self.basis}, std up to {self.max_std:.3g}, {self.path})"
+            f"Measurements({len(self)} of shape {self.shape}, {self.basis}, std up to {self.max_std:.3g}, {self.name})"
         )
 
 
-class Signals(_Stored):
-    """A file of clean signals, aligned by index with a measurement file: for reference runs and evaluation only."""
+class Signals(Stored):
+    """Signals, such as the clean ones behind measurements, or those that a model made: `signals[3:5]` is a tensor of two.
+
+    Values are as the model sees them; `raw` has them in the units of the data.
+    """
 
     holds = "signals"
 
     def __getitem__(self, index: Index) -> Float[Tensor, "b *n"]:
         return torch.from_numpy(self._read("x", self._positions(index)))
 
+    def raw(self, index: Index = slice(None)) -> Tensor:
+        """In the units of the raw data; complex images as complex numbers."""
+        where = self._positions(index)
+        x = self._read("x", where)
+        scale, offset = (self._read(name, where).reshape(-1, *[1] * (x.ndim - 1)) for name in ("scale", "offset"))
+        return as_complex(torch.from_numpy(x * scale + offset), bool(self.header["complex"]))
 
-def open_clean(path: str | Path, data: Measurements) -> Signals:
+
+def open_clean(clean: str | Path | Signals, data: Measurements) -> Signals:
     """The clean signals behind measurements, if they can be those."""
-    clean = Signals(path)
+    clean = clean if isinstance(clean, Signals) else Signals(clean)
     made = [{key: file.header[key] for key in ("source", "corruption", "seed")} for file in (clean, data)]
-    if len(clean) != data._ends[-1] or clean.shape != data.shape or made[0] != made[1]:
+    if len(clean) != data.total or clean.shape != data.shape or made[0] != made[1]:
         raise ValueError(
-            f"{path} holds {len(clean)} signals of shape {clean.shape}, {data.path} {data._ends[-1]} measurements of shape "
+            f"{clean.name} holds {len(clean)} signals of shape {clean.shape}, {data.name} {data.total} measurements of shape "
             f"{data.shape}: they are not of one run of gsure corrupt."
         )
     return clean
 
 
-def open_measurements(path: str | Path, basis: Basis | None = None) -> Measurements:
-    """The measurements of a file or of a folder of shards; give the basis if it is one of your own."""
-    return Measurements(path, basis)
+def open_measurements(data: str | Path | Measurements, basis: Basis | None = None) -> Measurements:
+    """The measurements of a file or of a folder of shards; give the basis if it is one of your own.
+
+    Measurements that are open already are returned as they are.
+    """
+    return data if isinstance(data, Measurements) else Measurements(data, basis)
 
 
-def holds(path: str | Path) -> Holds:
-    """Whether a file (or a folder's first shard) holds measurements or clean signals."""
-    first = shard_files(Path(path))[0]
-    with open_hdf5(first) as file:
-        return marked(file, first)
+def as_complex(x: Float[Tensor, "b c *n"], is_complex: bool = True) -> Tensor:
+    """(real, imaginary) channel pairs as complex numbers, in half as many channels.
 
-
-def shard_files(path: Path) -> list[Path]:
-    files = sorted(path.glob("*.h5")) if path.is_dir() else [path]
-    if not files:
-        raise ValueError(f"The folder {path} has no shards (*.h5) in it.")
-    return files
+    >>> as_complex(torch.tensor([[[1.0], [2.0]]]))
+    tensor([[[1.+2.j]]])
+    """
+    return torch.complex(x[:, 0::2], x[:, 1::2]) if is_complex else x
 
 
 def evenly_spread(n: int, total: int) -> np.ndarray:

@@ -36,8 +36,15 @@ class Sample(NamedTuple):
     x: np.ndarray
     group: str
     """The volume, subject or file that it comes from: splits and metrics respect groups."""
-    scale: float
-    """What the raw signal was divided by; 1 for images mapped to [-1, 1]."""
+    scale: float = 1.0
+    offset: float = 0.0
+    """The raw signal is scale * x + offset."""
+
+    @staticmethod
+    def of_intensities(values: np.ndarray, group: str, low: float, high: float) -> "Sample":
+        """low..high becomes -1..1."""
+        scale, offset = (high - low) / 2, (high + low) / 2
+        return Sample(np.ascontiguousarray((values - offset) / scale, np.float32), group, scale, offset)
 
 
 class Source(ABC):

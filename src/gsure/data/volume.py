@@ -118,8 +118,10 @@ class Slices(Source):
         part = (plane - low) / (high - low) if self.window is None else np.clip((plane - low) / (high - low), 0, 1)
         if self.size:
             part = _squared(part, self.size)
-        x = in_pairs(part) if self.complex else (2 * part[None] - 1).astype(np.float32)
-        return Sample(x, volume.group, float(high - low))
+        if self.complex:
+            return Sample(in_pairs(part), volume.group, float(high))
+        x = (2 * part[None] - 1).astype(np.float32)
+        return Sample(x, volume.group, float(high - low) / 2, float(high + low) / 2)
 
     def _largest(self, volume: Volume) -> float:
         """The largest magnitude of the volume. Each process reads the complete volume once for it."""

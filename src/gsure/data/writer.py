@@ -88,8 +88,9 @@ class Writer:
         groups: Sequence[str],
         scales: Sequence[float],
         sigma_0: Float[Tensor, " b"] | None = None,
+        offsets: Sequence[float] | None = None,
     ) -> None:
-        """The next samples. `sigma_0` of each separates Σ† from std."""
+        """The next samples. `sigma_0` of each separates Σ† from std; scale * x + offset is in raw units."""
         done = 0
         try:
             while done < len(groups):
@@ -97,7 +98,10 @@ class Writer:
                     raise ValueError(f"{self.path} was to hold {self.n} samples, and has them all.")
                 take = slice(done, min(len(groups), done + self._room()))
                 sigmas = None if sigma_0 is None else sigma_0[take]
-                self._append_to_shard(values[take], groups[take], scales[take], sigmas)
+                self._append_to_shard(values[take], sigmas)
+                self._groups += groups[take]
+                self._scales += scales[take]
+                self._offsets += [0.0] * (take.stop - take.start) if offsets is None else offsets[take]
                 done = take.stop
                 if self._room() == 0:
                     self._finish_shard()
@@ -126,15 +130,14 @@ class Writer:
         self._arrays = {name: self._file.create_dataset(name, (n, *row), kind) for name, (row, kind) in arrays.items()}
         self._groups: list[str] = []
         self._scales: list[float] = []
+        self._offsets: list[float] = []
         self._sigma_0: list[float] = []
         self._kept = np.zeros(self.mask_shape)
         self._max_std = 0.0
 
-    def _append_to_shard(
-        self, values: Any, groups: Sequence[str], scales: Sequence[float], sigma_0: Tensor | None
-    ) -> None:
+    def _append_to_shard(self, values: Any, sigma_0: Tensor | None) -> None:
         assert self._file is not None
-        rows = slice(self._filled, self._filled + len(groups))
+        rows = slice(self._filled, self._filled + len(values))
         if isinstance(values, Measurement):
             assert sigma_0 is not None
             mask = values.mask.expand(len(values), *self.mask_shape)
@@ -157,10 +160,8 @@ class Writer:
             self._max_std = max(self._max_std, float(sigma_0.max()) if self.binary else values.max_std)
         else:
             self._arrays["x"][rows] = values.numpy()
-        self._groups += groups
-        self._scales += scales
-        self._filled += len(groups)
-        self.written += len(groups)
+        self._filled += len(values)
+        self.written += len(values)
 
     def _finish_shard(self) -> None:
         assert self._file is not None
@@ -172,6 +173,8 @@ class Writer:
             file["group"] = np.array([number[name] for name in self._groups], "<i4")
             file["groups"] = np.array([name.encode() for name in names])
         file["scale"] = _one_if_equal(self._scales)
+        if any(self._offsets):
+            file["offset"] = _one_if_equal(self._offsets)
         header = self.header
         if self.basis is not None:
             file["sigma_0"] = _one_if_equal(self._sigma_0)

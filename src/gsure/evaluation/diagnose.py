@@ -8,10 +8,11 @@ from typing import Any
 
 import numpy as np
 import torch
+from torch import nn
 
-from gsure.data.chunks import device
+from gsure.basis import Basis
 from gsure.data.measurements import Measurements, Signals, evenly_spread, open_clean, open_measurements
-from gsure.denoiser import Denoiser
+from gsure.denoiser import BaseDenoiser
 from gsure.display import Bar, bar
 from gsure.evaluation.checks import agreement, full_sampling, independence, noise_level
 from gsure.evaluation.checks.check import Check, not_checked, times_to_check
@@ -22,8 +23,9 @@ from gsure.evaluation.checks.noise_level import check_noise
 from gsure.files import record_request, replacing
 from gsure.plotting.checks import draw_check
 from gsure.random import Stream, keyed_generator
-from gsure.training.model import CheckpointName, load_with_config
-from gsure.training.run import Config, Run
+from gsure.training.model import CheckpointName, Loaded, Model, choose_device, open_model
+from gsure.training.run import Run
+from gsure.training.settings import Config
 
 FOLDER, RESULT = "diagnosis", "diagnosis.json"
 LIMITS = {"psnr": agreement.MIN_PSNR, "cost": agreement.MAX_COST, "ratio": noise_level.MAX_RATIO}
@@ -37,33 +39,42 @@ NOTHING_HELD_OUT = " Nothing was held out: the network was trained on these meas
 
 
 def diagnose(
-    run: str | Path,
+    model: Model,
     *,
-    reference_run: str | Path | None = None,
-    clean: str | Path | None = None,
+    measurements: str | Path | Measurements | None = None,
+    reference_run: Model | None = None,
+    clean: str | Path | Signals | None = None,
     n: int = 512,
     checkpoint: CheckpointName = "best",
+    network: nn.Module | None = None,
+    basis: Basis | None = None,
     batch: int = 128,
+    device: str | torch.device | None = None,
     seed: int = 0,
+    out: str | Path | None = None,
     force: bool = False,
     progress: bool = False,
 ) -> dict[str, Any]:
-    """Check a run's assumptions on n of its held-out measurements; figures and diagnosis.json go to RUN/diagnosis.
+    """Check the assumptions of the method on n held-out measurements of a run; figures and diagnosis.json go to RUN/diagnosis.
 
-    `clean` are the signals behind the run's data; the error of entries that were not measured needs them. `reference_run` is a
-    run that was trained on clean signals, to compare with.
+    `model` is a run, or a denoiser, which needs `measurements` that it was not trained on; its figures are only drawn with a
+    folder `out`. `clean` are the signals behind the measurements; the error of entries that were not measured needs them.
+    `reference_run` is a run that was trained on clean signals, to compare with.
     """
     request = record_request("diagnose", locals())
     if n < MIN_SAMPLES or batch < 1:
         raise ValueError(f"n must be at least {MIN_SAMPLES} and batch at least 1, but they are {n} and {batch}.")
-    folder = Run(Path(run)).path / FOLDER
-    denoiser, config, data, signals, imputed = _open(run, checkpoint, clean)
-    reference, note = (None, "") if reference_run is None else _open_reference(reference_run, denoiser, config, signals)
-    if (folder / RESULT).exists() and not force:
+    loaded = _open(model, checkpoint, basis, network, device)
+    denoiser, config = loaded.denoiser, loaded.config
+    data, held_out = _open_data(denoiser, config, measurements)
+    signals = None if clean is None else open_clean(clean, data)
+    reference, note = (None, "") if reference_run is None else _open_reference(reference_run, loaded, signals, device)
+    folder = Path(out) if out is not None else None if loaded.path is None else loaded.path / FOLDER
+    if folder is not None and (folder / RESULT).exists() and not force:
         raise ValueError(f"{folder} already has a diagnosis: add --force to replace it.")
-    held_out = data if config.settings.held_out == 0 else data.split(config.settings.held_out, config.settings.seed)[1]
+    imputed = config is not None and config.learned_from_imputed(loaded.step or 0)
     positions = evenly_spread(n, len(held_out))
-    chosen = _read(held_out, positions, signals, batch, seed)
+    chosen = _read(held_out, positions, signals, batch, seed, choose_device(device))
     times = times_to_check(denoiser.schedule.T)
     passes = 1 + (signals is not None) + (reference is not None)
     with bar("diagnosing", len(times) * passes + 1, progress) as advance:
@@ -72,15 +83,21 @@ def diagnose(
         checks.append(_independence(denoiser, chosen, times, advance))
         checks.append(_full_sampling(denoiser, chosen, times, signals, advance))
         checks.append(_agreement(denoiser, reference, chosen, times, signals, advance))
-    trained_on = NOTHING_HELD_OUT if held_out is data else ""
+    trained_on = NOTHING_HELD_OUT if held_out is data and config is not None else ""
     of_missing = trained_on + (IMPUTED if imputed else "")
     notes = {independence.NAME: of_missing, full_sampling.NAME: of_missing, agreement.NAME: trained_on + note}
     checks = [replace(check, words=check.words and check.words + notes.get(check.name, "")) for check in checks]
-    result = {"run": str(Path(run).resolve()), "measurements": len(positions), "held_out": held_out is not data}
+    result = {
+        "run": loaded.inputs.get("run"),
+        "measurements": len(positions),
+        "held_out": held_out is not data or config is None,
+    }
     return _write(folder, checks, result | {"seed": seed, "request": request})
 
 
-def _write(folder: Path, checks: list[Check], result: dict[str, Any]) -> dict[str, Any]:
+def _write(folder: Path | None, checks: list[Check], result: dict[str, Any]) -> dict[str, Any]:
+    if folder is None:
+        return result | {"checks": [check.as_dict() for check in checks]}
     folder.mkdir(exist_ok=True)
     drawn = [replace(check, figure=_draw(folder, check)).as_dict() for check in checks]
     result = result | {"checks": drawn}
@@ -95,36 +112,58 @@ def _draw(folder: Path, check: Check) -> str | None:
 
 
 def _open(
-    run: str | Path, checkpoint: CheckpointName, clean: str | Path | None
-) -> tuple[Denoiser, Config, Measurements, Signals | None, bool]:
-    """With the data, the clean signals behind it, and whether the network was trained on imputed signals."""
-    if not Run(Path(run)).exists():
-        raise ValueError(f"{run} is not a run of gsure train: give the folder of a run.")
-    denoiser, config, step, _ = load_with_config(run, checkpoint)
-    if config.settings.train_on == "clean":
+    model: Model,
+    checkpoint: CheckpointName,
+    basis: Basis | None,
+    network: nn.Module | None,
+    device: str | torch.device | None,
+) -> Loaded:
+    if not isinstance(model, BaseDenoiser) and not Run(Path(model)).exists():
+        raise ValueError(f"{model} is not a run of gsure train: give the folder of a run.")
+    loaded = open_model(model, checkpoint, basis, network, device)
+    if loaded.config is not None and loaded.config.settings.train_on == "clean":
         raise ValueError(
-            f"{run} was trained on clean signals, so it makes no assumptions on masks. Diagnose the run that you want to "
-            f"compare with it, and add --reference-run {run}."
+            f"{loaded.path} was trained on clean signals, so it makes no assumptions on masks. Diagnose the run that you want "
+            f"to compare with it, and add --reference-run {loaded.path}."
         )
+    return loaded
+
+
+def _open_data(
+    denoiser: BaseDenoiser, config: Config | None, measurements: str | Path | Measurements | None
+) -> tuple[Measurements, Measurements]:
+    """The measurements, and those of them that were held out of training: of a denoiser's, all."""
+    if config is None:
+        if measurements is None:
+            raise ValueError("A denoiser has no data of its own: pass measurements=...")
+        data = open_measurements(measurements, denoiser.basis)
+        return data, data
+    if measurements is not None:
+        raise ValueError(f"A run is diagnosed on its own held-out measurements, {config.data}: omit measurements.")
     data = open_measurements(config.data, denoiser.basis)
-    signals = None if clean is None else open_clean(clean, data)
-    return denoiser.to(device()), config, data, signals, config.learned_from_imputed(step)
+    share, seed = config.settings.held_out, config.settings.seed
+    return data, data if share == 0 else data.split(share, seed)[1]
 
 
 def _open_reference(
-    run: str | Path, denoiser: Denoiser, config: Config, signals: Signals | None
-) -> tuple[Denoiser, str]:
+    model: Model, loaded: Loaded, signals: Signals | None, device: str | torch.device | None
+) -> tuple[BaseDenoiser, str]:
     """The denoiser of the clean-trained reference, and a note on the comparison."""
-    other, theirs, *_ = load_with_config(run, "best")
+    found = open_model(model, "best", device=device)
+    other, theirs, config, denoiser = found.denoiser, found.config, loaded.config, loaded.denoiser
     if signals is None:
-        hint = f" The reference was trained on {theirs.clean}." if theirs.clean else ""
+        hint = f" The reference was trained on {theirs.clean}." if theirs is not None and theirs.clean else ""
         raise ValueError(f"The comparison with --reference-run needs clean signals: give them by --clean.{hint}")
-    if theirs.settings.train_on != "clean":
+    if theirs is not None and theirs.settings.train_on != "clean":
         raise ValueError(
-            f"--reference-run needs a run trained with --train-on clean, but {run} was trained with --train-on "
+            f"--reference-run needs a run trained with --train-on clean, but {found.path} was trained with --train-on "
             f"{theirs.settings.train_on}."
         )
-    if theirs.data_info.shape != config.data_info.shape or theirs.data_info.basis != config.data_info.basis:
+    if (
+        theirs is not None
+        and config is not None
+        and (theirs.data_info.shape != config.data_info.shape or theirs.data_info.basis != config.data_info.basis)
+    ):
         raise ValueError(
             f"The reference run was trained on signals of shape {theirs.data_info.shape} in the basis "
             f"{theirs.data_info.basis}, but the run on {config.data_info.shape} in {config.data_info.basis}: they cannot be "
@@ -135,16 +174,20 @@ def _open_reference(
         raise ValueError(
             "The reference run has another noise schedule than the run: train one with the same --schedule, --T and data."
         )
-    held_out = [(one.data, one.settings.seed, one.settings.held_out) for one in (config, theirs)]
-    note = (
-        " The reference was trained on another split, perhaps on these signals." if held_out[0] != held_out[1] else ""
-    )
-    return other.to(device()), note
+    if theirs is None or config is None:
+        return other, ""
+    split = [(one.data, one.settings.seed, one.settings.held_out) for one in (config, theirs)]
+    return other, " The reference was trained on another split, perhaps on these signals." * (split[0] != split[1])
 
 
-def _read(held_out: Measurements, positions: np.ndarray, signals: Signals | None, batch: int, seed: int) -> HeldOut:
-    where = device()
-
+def _read(
+    held_out: Measurements,
+    positions: np.ndarray,
+    signals: Signals | None,
+    batch: int,
+    seed: int,
+    where: torch.device,
+) -> HeldOut:
     def read() -> Iterator[Batch]:
         for some in np.array_split(positions, -(-len(positions) // batch)):
             numbers = held_out.indices[some]
@@ -162,7 +205,7 @@ def _coverage(data: Measurements, batch: int, seed: int) -> Check:
     return check_coverage(found, data.coverage, data.header["coverage"] == "closed form")
 
 
-def _noise(denoiser: Denoiser, held_out: Measurements, positions: np.ndarray) -> Check:
+def _noise(denoiser: BaseDenoiser, held_out: Measurements, positions: np.ndarray) -> Check:
     """From the std of measured entries, and that of the signals, to which noise adds."""
     measurement = held_out[positions[:MAX_NOISE_SAMPLES]]
     mask = measurement.mask.expand_as(measurement.ybar).double()
@@ -176,14 +219,14 @@ def _noise(denoiser: Denoiser, held_out: Measurements, positions: np.ndarray) ->
     return check_noise(denoiser.schedule, some, float(variance.clamp(min=1e-12).sqrt()), shown)
 
 
-def _independence(denoiser: Denoiser, chosen: HeldOut, times: list[int], advance: Bar) -> Check:
+def _independence(denoiser: BaseDenoiser, chosen: HeldOut, times: list[int], advance: Bar) -> Check:
     if len(chosen) < MIN_SAMPLES:
         return not_checked(independence.NAME, independence.TITLE, _too_few(chosen))
     return independence.check_independence(denoiser, chosen, times, advance)
 
 
 def _full_sampling(
-    denoiser: Denoiser, chosen: HeldOut, times: list[int], signals: Signals | None, advance: Bar
+    denoiser: BaseDenoiser, chosen: HeldOut, times: list[int], signals: Signals | None, advance: Bar
 ) -> Check:
     if signals is None or len(chosen) < MIN_SAMPLES:
         why = "needs --clean" if signals is None else _too_few(chosen)
@@ -196,8 +239,8 @@ def _too_few(chosen: HeldOut) -> str:
 
 
 def _agreement(
-    denoiser: Denoiser,
-    reference: Denoiser | None,
+    denoiser: BaseDenoiser,
+    reference: BaseDenoiser | None,
     chosen: HeldOut,
     times: list[int],
     signals: Signals | None,

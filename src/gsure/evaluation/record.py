@@ -8,9 +8,11 @@ from typing import Any, Literal
 
 import numpy as np
 
+from gsure.basis import Identity
 from gsure.data.measurements import open_measurements
 from gsure.files import REQUEST, Request, read_json, replacing
-from gsure.training.run import Config, Run
+from gsure.training.run import Run
+from gsure.training.settings import Config
 
 
 def read_request(folder: Path, function: Literal["sample", "restore"], warnings: list[str]) -> Request:
@@ -29,7 +31,7 @@ def read_request(folder: Path, function: Literal["sample", "restore"], warnings:
         return {"made_of": {}, "inputs": {}}
     try:
         request = read_json(folder / REQUEST)
-        found, _, _ = request["function"], request["made_of"]["seed"], request["inputs"]["run"]
+        found, _, _ = request["function"], request["made_of"]["seed"], dict(request["inputs"])
     except (ValueError, TypeError, KeyError) as error:
         raise ValueError(f"{folder / REQUEST} is damaged: regenerate the folder.") from error
     if found != function:
@@ -51,16 +53,16 @@ def config_of(inputs: Mapping[str, Any]) -> Config | None:
     return run.config if "run" in inputs and run.exists() else None
 
 
-def is_own(path: Path, header: dict[str, Any], n: int, config: Config) -> bool:
+def is_own(location: str | None, header: Mapping[str, Any], n: int, config: Config) -> bool:
     """Whether a file of n samples is the training data of a run, or the clean signals behind it."""
     if n != config.data_info.samples:
         return False
-    if str(path.resolve()) in (config.data, config.clean):
+    if location is not None and location in (config.data, config.clean):
         return True
     return all(header[key] == config.data_info.made_by.get(key) for key in ("source", "corruption", "seed"))
 
 
-def shares_source(header: dict[str, Any], config: Config) -> bool:
+def shares_source(header: Mapping[str, Any], config: Config) -> bool:
     return header["source"] == config.data_info.made_by.get("source")
 
 
@@ -69,25 +71,27 @@ def held_out_of(config: Config) -> np.ndarray:
     if config.settings.held_out == 0:
         raise ValueError("The run held nothing out (--held-out 0): it was trained on all of its data.")
     try:
-        data = open_measurements(config.data)
+        data = open_measurements(config.data, Identity())  # any basis will do
     except OSError as error:
         raise ValueError(f"The held-out samples of the run need its data, but {config.data} is gone.") from error
     return data.split(config.settings.held_out, config.settings.seed)[1].indices
 
 
-def warn_of_training(path: Path, header: dict[str, Any], n: int, config: Config | None, warnings: list[str]) -> None:
+def warn_of_training(
+    name: str, location: str | None, header: Mapping[str, Any], n: int, config: Config | None, warnings: list[str]
+) -> None:
     """Compared with its training data, which it may have memorized, a model looks better than it is."""
     if config is None:
-        warnings.append(f"The run is gone, so {path} may be its training data.")
-    elif is_own(path, header, n, config):
+        warnings.append(f"The run is gone, so {name} may be its training data.")
+    elif is_own(location, header, n, config):
         share = 1 - config.settings.held_out
         warnings.append(
-            f"{path} is the training data of the run, or the clean signals behind it: the model was trained on {share:.0%} of "
+            f"{name} is the training data of the run, or the clean signals behind it: the model was trained on {share:.0%} of "
             "it, and memorization would look like quality. Use another file, or --held-out."
         )
     elif shares_source(header, config):
         warnings.append(
-            f"{path} has the same source as the data of the run, so the model has probably seen these signals: use others."
+            f"{name} has the same source as the data of the run, so the model has probably seen these signals: use others."
         )
 
 

@@ -4,7 +4,7 @@ import contextlib
 import hashlib
 import os
 import zipfile
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -34,8 +34,9 @@ See = Callable[[Tensor, np.ndarray, list[torch.Generator]], Tensor]
 class Reference:
     """Real signals, or their measurements in signal space, to compare samples with."""
 
-    path: Path
-    header: dict[str, Any]
+    name: str
+    location: str | None
+    header: Mapping[str, Any]
     shape: tuple[int, ...]
     groups: Sequence[str]
     read: Read
@@ -44,7 +45,7 @@ class Reference:
 
     @staticmethod
     def clean(signals: Signals) -> "Reference":
-        about = signals.path, signals.header, tuple(signals.shape), signals.groups()
+        about = signals.name, signals.location, signals.header, tuple(signals.shape), signals.groups()
         return Reference(*about, signals.__getitem__, lambda x, where, generator: x, signals.fingerprint())
 
     @staticmethod
@@ -56,7 +57,7 @@ class Reference:
             xbar = data.basis.to_spectral(x)
             return data.basis.to_signal(like.mask * (xbar + like.std * normal(xbar.shape, generator, like=xbar)))
 
-        about = data.path, data.header, tuple(data.shape), data.groups()
+        about = data.name, data.location, data.header, tuple(data.shape), data.groups()
         return Reference(*about, lambda where: data.basis.to_signal(data[where].ybar), see, data.fingerprint())
 
     def __len__(self) -> int:

@@ -13,47 +13,59 @@ from gsure.data.measurements import Signals, open_clean, open_measurements
 from gsure.display import bar
 from gsure.evaluation import record as records
 from gsure.files import record_request, replacing
+from gsure.inference.restore import Restored
 from gsure.metrics import LPIPS, mean_of_groups
 from gsure.metrics.images import WINDOW
 from gsure.metrics.restorations import BETTER, KINDS, Metric, mean_and_error, metrics_for, score_stored
 
 
 def evaluate_restorations(
-    folder: str | Path,
+    restored: str | Path | Restored,
     *,
-    clean: str | Path,
+    clean: str | Path | Signals,
     n: int | None = None,
     lpips: bool = False,
     out: str | Path | None = None,
     progress: bool = False,
 ) -> dict[str, Any]:
-    """Compare the restorations in a folder of `gsure restore` with the clean signals behind the measurements.
+    """Compare restorations (the folder of `gsure restore`, or what it returned) with the clean signals behind them.
 
     `psnr`, `ssim` and `nmse` are those of the mean of the draws. Those of one draw and of the baseline, which uses no model,
     stand beside them. Each is a mean over volumes, with its standard error; an image without a volume counts as one. The
-    values of every image go to per_image.csv in the folder. `n` limits the number; `lpips` adds the LPIPS distance.
+    values of every image go to per_image.csv in the folder. `n` limits the number; `lpips` adds the LPIPS distance. The
+    result is also written, to `out` or to the folder.
     """
     request, warnings = record_request("evaluate_restorations", locals()), list[str]()
-    made = records.read_request(Path(folder), "restore", warnings)
-    path = records.record_path(Path(folder) / "evaluation.json", out)
-    _refuse_gaps(Path(folder))
-    found = {kind: Signals(Path(folder) / kind) for kind in KINDS}
-    truth = Signals(clean)
+    folder = restored.folder if isinstance(restored, Restored) else Path(restored)
+    path = None if out is None else records.record_path(Path(out), out)
+    if folder is None:
+        assert isinstance(restored, Restored)
+        inputs, seed = {}, restored.signals["mean"].header["seed"]
+        found = {kind: restored.signals[kind] for kind in KINDS}
+    else:
+        made = records.read_request(folder, "restore", warnings)
+        inputs, seed = made["inputs"], made["made_of"]["seed"]
+        path = records.record_path(folder / "evaluation.json", out)
+        _refuse_gaps(folder)
+        found = {kind: Signals(folder / kind) for kind in KINDS}
+    truth = clean if isinstance(clean, Signals) else Signals(clean)
     n = min([*map(len, found.values()), *([] if n is None else [n])])
-    _refuse(found["mean"], truth, n, made["inputs"])
-    _warn_of_training(made["inputs"], n, warnings)
+    _refuse(found["mean"], truth, n, inputs)
+    if folder is not None:
+        _warn_of_training(inputs, n, warnings)
     volumes, is_complex = truth.groups()[:n], bool(truth.header["complex"])
     metrics = _metrics(truth, lpips, warnings)
     with bar("evaluating", n, progress) as advance:
         scores = score_stored(found, truth, is_complex, volumes, metrics, advance)
-    table = Path(folder) / "per_image.csv"
-    _write_images(table, volumes, scores.by_image)
+    table = None if folder is None else folder / "per_image.csv"
+    if table is not None:
+        _write_images(table, volumes, scores.by_image)
     record = {
         "kind": "restorations",
-        "of": str(Path(folder).resolve()),
-        "run": made["inputs"]["run"],
+        "of": None if folder is None else str(folder.resolve()),
+        "run": inputs.get("run"),
         "reference": {
-            "path": str(truth.path.resolve()),
+            "path": truth.location,
             "n": n,
             "of": len(truth),
             "fingerprint": truth.fingerprint(),
@@ -61,13 +73,13 @@ def evaluate_restorations(
         "n": n,
         "volumes": len(set(volumes)),
         "features": None,
-        "seed": made["made_of"]["seed"],
+        "seed": seed,
         "metrics": {name: _summary(name, values, scores.by_image[name]) for name, values in scores.by_volume.items()},
-        "per_sample": str(table.resolve()),
+        "per_sample": None if table is None else str(table.resolve()),
         "warnings": warnings,
         "request": request,
     }
-    return records.write_record(path, record)
+    return record if path is None else records.write_record(path, record)
 
 
 def _metrics(truth: Signals, lpips: bool, warnings: list[str]) -> dict[str, Metric]:
@@ -118,14 +130,14 @@ def _refuse(restored: Signals, truth: Signals, n: int, inputs: Mapping[str, Any]
         raise ValueError(f"--n must be at least 1, but is {n}.")
     if tuple(restored.shape) != tuple(truth.shape):
         raise ValueError(
-            f"The restorations have shape {tuple(restored.shape)}, but those of {truth.path} {tuple(truth.shape)}: give the "
+            f"The restorations have shape {tuple(restored.shape)}, but those of {truth.name} {tuple(truth.shape)}: give the "
             "clean signals behind the measurements."
         )
-    if Path(inputs["data"]).exists():
-        open_clean(truth.path, open_measurements(inputs["data"], Identity()))  # refuses others; here any basis will do
+    if "data" in inputs and Path(inputs["data"]).exists():
+        open_clean(truth, open_measurements(inputs["data"], Identity()))  # refuses others; here any basis will do
     if restored.groups()[:n] != truth.groups()[:n]:
         raise ValueError(
-            f"The restorations are not of the volumes of {truth.path}: give the clean signals behind them."
+            f"The restorations are not of the volumes of {truth.name}: give the clean signals behind them."
         )
 
 
@@ -135,7 +147,7 @@ def _warn_of_training(inputs: Mapping[str, Any], n: int, warnings: list[str]) ->
         warnings.append("The run or the data is gone, so the model may have been trained on these measurements.")
         return
     data = open_measurements(path, Identity())
-    if records.is_own(path, data.header, len(data), config):
+    if records.is_own(data.location, data.header, len(data), config):
         trained = n - int((records.held_out_of(config) < n).sum()) if config.settings.held_out > 0 else n
         warnings.append(f"The model was trained on {trained:,} of the {n:,} restored measurements: restore others.")
     elif records.shares_source(data.header, config):

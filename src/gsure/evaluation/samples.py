@@ -11,14 +11,14 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from gsure.data.measurements import Signals, open_measurements
+from gsure.data.measurements import Measurements, Signals, open_measurements
 from gsure.evaluation import record as records
 from gsure.evaluation.reference import Reference, features_of, features_of_reference, pixels_of
-from gsure.files import record_request
+from gsure.files import Request, record_request
 from gsure.metrics.features import Features, open_features
 from gsure.metrics.samples import SignalSet, compare
 from gsure.random import Stream, generators, keyed_generator
-from gsure.training.run import Config
+from gsure.training.settings import Config
 
 MIN_SAMPLES_PER_FEATURE = 10
 """With fewer, the estimated covariances are mostly noise."""
@@ -27,10 +27,10 @@ MIN_SIGNALS_OF_PCA, MAX_ENTRIES_OF_PCA = 1000, 10**8
 
 
 def evaluate_samples(
-    folder: str | Path,
+    samples: str | Path | Signals,
     *,
-    reference: str | Path | None = None,
-    measurements: str | Path | None = None,
+    reference: str | Path | Signals | None = None,
+    measurements: str | Path | Measurements | None = None,
     features: str = "pca-32",
     n: int | None = None,
     n_reference: int | None = None,
@@ -40,18 +40,23 @@ def evaluate_samples(
     out: str | Path | None = None,
     progress: bool = False,
 ) -> dict[str, Any]:
-    """Compare the samples in a folder of `gsure sample` with a reference, a file of clean signals.
+    """Compare samples of a model (the folder of `gsure sample`, or what it returned) with a reference, clean signals.
 
     With `measurements` instead, you need no clean signals: the samples are measured with the masks and the noise of that file,
     and compared with its measurements. `features` are named in `gsure.metrics.features`. `n` and `n_reference` limit the
     numbers. `held_out` compares only with data that the run did not train on (the default for the run's own measurements).
     `full_reference` compares with all of the reference, as papers do, and not with the half that the floor is measured on.
+    The result is also written, to `out` or to the folder of the samples.
     """
     request, warnings = record_request("evaluate_samples", locals()), list[str]()
-    made = records.read_request(Path(folder), "sample", warnings)
-    beside = Path(folder).with_suffix(".evaluation.json")
-    path = records.record_path(Path(folder) / "evaluation.json" if Path(folder).is_dir() else beside, out)
-    samples = Signals(folder)
+    folder = samples.path if isinstance(samples, Signals) else Path(samples)
+    made: Request = {"made_of": {}, "inputs": {}}
+    path = None if out is None else records.record_path(Path(out), out)
+    if folder is not None:
+        made = records.read_request(folder, "sample", warnings)
+        beside = folder.with_suffix(".evaluation.json")
+        path = records.record_path(folder / "evaluation.json" if folder.is_dir() else beside, out)
+    samples = samples if isinstance(samples, Signals) else Signals(samples)
     real = _open_reference(reference, measurements, records.config_of(made["inputs"]), held_out, warnings)
     _refuse(samples, real, n, n_reference)
     real, first, second = _choose(real, n_reference, seed)
@@ -63,7 +68,7 @@ def evaluate_samples(
     halves = everything[first[:matched]], everything[second]
     record = {
         "kind": "samples",
-        "of": str(Path(folder).resolve()),
+        "of": samples.location,
         "run": made["inputs"].get("run"),
         "reference": _describe(real, len(against), measurements is not None),
         "n": used,
@@ -75,7 +80,7 @@ def evaluate_samples(
         "warnings": warnings,
         "request": request,
     }
-    return records.write_record(path, record)
+    return record if path is None else records.write_record(path, record)
 
 
 def _signal_sets(
@@ -93,8 +98,8 @@ def _signal_sets(
 
 
 def _open_reference(
-    clean: str | Path | None,
-    measurements: str | Path | None,
+    clean: str | Path | Signals | None,
+    measurements: str | Path | Measurements | None,
     config: Config | None,
     held_out: bool | None,
     warnings: list[str],
@@ -103,21 +108,21 @@ def _open_reference(
         raise ValueError(
             "Samples are compared with clean signals or with measurements: give either --reference or --measurements."
         )
-    real = (
-        Reference.clean(Signals(clean))
-        if clean is not None
-        else Reference.measured(open_measurements(str(measurements)))
-    )
-    own = config is not None and records.is_own(real.path, real.header, len(real), config)
+    if measurements is not None:
+        real = Reference.measured(open_measurements(measurements))
+    else:
+        assert clean is not None
+        real = Reference.clean(clean if isinstance(clean, Signals) else Signals(clean))
+    own = config is not None and records.is_own(real.location, real.header, len(real), config)
     if held_out is None:
         held_out = measurements is not None and own and config is not None and config.settings.held_out > 0
     if held_out:
         if config is None or not own:
             raise ValueError(
-                f"--held-out needs the run and its own data, but the run is gone, or {real.path} is other data."
+                f"--held-out needs the run and its own data, but the run is gone, or {real.name} is other data."
             )
         return real.part(records.held_out_of(config))
-    records.warn_of_training(real.path, real.header, len(real), config, warnings)
+    records.warn_of_training(real.name, real.location, real.header, len(real), config, warnings)
     return real
 
 
@@ -140,7 +145,7 @@ def _refuse(samples: Signals, real: Reference, n: int | None, n_reference: int |
     if tuple(samples.shape) != real.shape or samples.header["complex"] != real.header["complex"]:
         kinds = ["complex" if header["complex"] else "real" for header in (samples.header, real.header)]
         raise ValueError(
-            f"The samples are {kinds[0]}, of shape {tuple(samples.shape)}, but those of {real.path} {kinds[1]}, of shape "
+            f"The samples are {kinds[0]}, of shape {tuple(samples.shape)}, but those of {real.name} {kinds[1]}, of shape "
             f"{real.shape}: give a reference of signals of the same kind."
         )
     if min(1 if n is None else n, 1 if n_reference is None else n_reference) < 1:
@@ -178,7 +183,7 @@ def _check_numbers(n: int, dimension: int, warnings: list[str]) -> None:
 
 def _describe(real: Reference, n: int, measured: bool) -> dict[str, Any]:
     holds = "measurements" if measured else "signals"
-    return {"path": str(real.path.resolve()), "holds": holds, "n": n, "of": len(real), "fingerprint": real.fingerprint}
+    return {"path": real.location, "holds": holds, "n": n, "of": len(real), "fingerprint": real.fingerprint}
 
 
 def _describe_features(features: Features) -> dict[str, Any]:

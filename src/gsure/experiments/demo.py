@@ -18,7 +18,7 @@ from gsure.experiments.chain import measure_once, train_once
 from gsure.files import record_request
 from gsure.inference.restore import restore
 from gsure.inference.sample import sample
-from gsure.report import report
+from gsure.report import write_report
 from gsure.training.settings import Settings, read_preset
 
 Kind = Literal["digits", "mri"]
@@ -110,7 +110,7 @@ def demo(
         train_once(data, runs / name, _settings(chosen, train_on), clean, progress)
     for name in MODELS:
         drawn = folder / "samples" / name
-        sample(runs / name, drawn, n, sampler="dpm++", steps=20, spacing="quadratic", progress=progress)
+        sample(runs / name, n, drawn, sampler="dpm++", steps=20, spacing="quadratic", progress=progress)
         evaluate_samples(drawn, reference=truth, features=chosen.features, progress=progress)
     for name in ("oracle", "gsure"):
         place = folder / "restored" / name
@@ -118,7 +118,7 @@ def demo(
         restore(runs / name, test, place, **options, **chosen.restoring)
         evaluate_restorations(place, clean=truth)
     diagnose(runs / "gsure", reference_run=runs / "oracle", clean=clean, force=True, progress=progress)
-    return report(folder, force=True)
+    return write_report(folder, force=True)
 
 
 def _settings(chosen: Demo, train_on: str) -> Settings:

@@ -69,7 +69,7 @@ class Work:
 
     def sampled(self, run: Path, n: int, **options: Any) -> Path:
         out = self.folder_of_samples(run.name, **options)
-        sample(run, out, n, progress=self.progress, **options)
+        sample(run, n, out, progress=self.progress, **options)
         return out
 
     def folder_of_samples(self, run: str, **options: Any) -> Path:

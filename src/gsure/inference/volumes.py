@@ -1,12 +1,9 @@
-"""Restorations as volumes for other tools: NIfTI (magnitudes) or BART's .cfl (complex), in the units of the raw data.
-
-Complex signals were divided by a scale; intensities, as of NIfTI and DICOM, were mapped from low..high to -1..1.
-"""
+"""Restorations as volumes for other tools: NIfTI (magnitudes) or BART's .cfl (complex), in the units of the raw data."""
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 import numpy as np
 
@@ -24,40 +21,18 @@ def check_volumes(shape: tuple[int, ...], is_complex: bool) -> None:
         )
 
 
-def write_volumes(folder: Path, kinds: tuple[str, ...], form: Format, source: Mapping[str, Any]) -> None:
-    """folder/nifti/mean-GROUP.nii.gz, or folder/cfl/mean-GROUP.cfl and .hdr, of (height, width, slices); one file a group.
-
-    `source` is what the header of the measurements says of where they came from.
-    """
+def write_volumes(folder: Path, kinds: tuple[str, ...], form: Format) -> None:
+    """folder/nifti/mean-GROUP.nii.gz, or folder/cfl/mean-GROUP.cfl and .hdr, of (height, width, slices); one file a group."""
     target = folder / form
     target.mkdir(exist_ok=True)
     for kind in kinds:
         signals = Signals(folder / kind)
         for name, positions in _volumes(signals):
-            x, scales = signals[positions].numpy(), signals.scales()[positions].reshape(-1, 1, 1, 1)
-            if _is_intensity(source, signals.header["complex"]):
-                x = x * scales / 2 if kind == "std" else (x + 1) * scales / 2 + _low(source)
-            else:
-                x = x * scales
-            stem = f"{kind}{name}"
+            volume = np.moveaxis(signals.raw(positions)[:, 0].numpy(), 0, -1)
             if form == "nifti":
-                _write_nifti(target, stem, np.moveaxis(_magnitude(x, signals.header["complex"]), 0, -1))
+                _write_nifti(target, f"{kind}{name}", np.abs(volume) if signals.header["complex"] else volume)
             else:
-                pairs = x[:, 0] + 1j * x[:, 1] if signals.header["complex"] else x[:, 0].astype(np.complex64)
-                _write_cfl(target, stem, np.moveaxis(pairs, 0, -1))
-
-
-def _is_intensity(source: Mapping[str, Any], is_complex: bool) -> bool:
-    """Whether signals were mapped to -1..1, and not only divided."""
-    unsigned = source.get("kind") == "array" and str(source.get("dtype")).startswith(("bool", "uint"))
-    return not is_complex and (source.get("kind") in ("nifti", "dicom") or unsigned)
-
-
-def _low(source: Mapping[str, Any]) -> float:
-    """What became -1."""
-    options = source.get("options")
-    window = options.get("window") if isinstance(options, dict) else None
-    return float(window[0]) if window else 0.0
+                _write_cfl(target, f"{kind}{name}", volume)
 
 
 def _volumes(signals: Signals) -> Iterator[tuple[str, np.ndarray]]:
@@ -69,10 +44,6 @@ def _volumes(signals: Signals) -> Iterator[tuple[str, np.ndarray]]:
         return
     for name in names:
         yield "-" + re.sub(r"[^\w.-]+", "_", name), np.flatnonzero(groups == name)
-
-
-def _magnitude(x: np.ndarray, is_complex: bool) -> np.ndarray:
-    return np.linalg.norm(x, axis=1) if is_complex else x[:, 0]
 
 
 def _write_nifti(folder: Path, stem: str, volume: np.ndarray) -> None:

@@ -12,7 +12,8 @@ from typing import Any, TypeVar
 
 from gsure.data.measurements import Signals
 from gsure.files import REQUEST, Request, read_json
-from gsure.training.run import Config, Run
+from gsure.training.run import Run
+from gsure.training.settings import Config
 
 DEPTH = 4
 """Levels of folders to search below the one you give."""

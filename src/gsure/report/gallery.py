@@ -7,6 +7,7 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
+from gsure.basis import Basis
 from gsure.data.measurements import Measurements, Signals, open_clean, open_measurements
 from gsure.display import number
 from gsure.plotting import mosaics, root_sum_of_squares
@@ -44,6 +45,7 @@ class Gallery:
     """Draws from the files that the facts name. A file that cannot be opened is omitted, with one note."""
 
     facts: Facts
+    basis: Basis | None = None
     notes: list[str] = field(default_factory=list)
     _opened: dict[str, Measurements | None] = field(default_factory=dict)
 
@@ -60,11 +62,15 @@ class Gallery:
     def data(self, path: str) -> Measurements | None:
         if path not in self._opened:
             try:
-                self._opened[path] = open_measurements(path)
+                self._opened[path] = self._open(path)
             except (OSError, ValueError) as error:
                 self._opened[path] = None
                 self.notes.append(f"Measurements are not shown: {error}")
         return self._opened[path]
+
+    def _open(self, path: str) -> Measurements:
+        own = self.basis is not None and self.facts.main.config.data_info.basis == type(self.basis).__name__
+        return open_measurements(path, self.basis if own else None)
 
     def missing_share(self) -> float | None:
         """The share of a signal that is not measured, on average."""
@@ -73,7 +79,7 @@ class Gallery:
 
     def clean(self, run: Trained, data: Measurements | None, evaluated: str | None = None) -> Signals | None:
         """The clean signals of an evaluation, or those of the run if the measurements are those of the run."""
-        own = run.config.clean if data is not None and _same_file(data.path, run.config.data) else None
+        own = run.config.clean if data is not None and _same_file(data.name, run.config.data) else None
         for path in filter(None, (evaluated, own)):
             try:
                 return None if data is None else open_clean(path, data)

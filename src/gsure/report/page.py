@@ -6,6 +6,7 @@ import math
 import platform
 import re
 from collections.abc import Iterator, Sequence
+from os import PathLike
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -14,6 +15,7 @@ from markupsafe import Markup
 
 import gsure
 from gsure import display
+from gsure.basis import Basis
 from gsure.display import number, percent
 from gsure.files import Request, record_request, refuse_existing, replacing
 from gsure.plotting.curves import Series, Style, choose_styles, draw_svg
@@ -22,20 +24,23 @@ from gsure.report.collect import ROLES, Diagnosis, Facts, Trained, as_dict, coll
 from gsure.report.gallery import Gallery, Shown
 
 
-def report(path: str | Path, out: str | Path | None = None, force: bool = False) -> dict[str, Any]:
+def write_report(
+    path: str | PathLike[str], out: str | Path | None = None, force: bool = False, basis: Basis | None = None
+) -> dict[str, Any]:
     """Write an HTML page about a run, or about a folder of runs and their results, and return a summary.
 
     The page goes to `out`, or to report.html in the folder. It shows what there is and lists the commands that add the rest.
+    `basis` is your own, if the measurements were made in such.
     """
-    request = record_request("report.report", {"path": path, "out": out, "force": force or None})
+    request = record_request("write_report", {"path": path, "out": out, "force": force or None, "basis": basis})
     target = Path(path) / "report.html" if out is None else Path(out)
     if target.suffix.lower() not in (".html", ".htm") and not target.is_dir():
         raise ValueError(f"{target} is not the name of an HTML page: give --out a name that ends in .html.")
     if target.is_dir():
         raise ValueError(f"{target} is a folder. --out is the name of the page, such as {target / 'report.html'}.")
-    facts = collect(path)
+    facts = collect(Path(path))
     refuse_existing(target, force)
-    page = render(facts, request).encode("utf-8", "replace")  # file names may contain bytes that are not text
+    page = render(facts, request, basis).encode("utf-8", "replace")  # file names may contain bytes that are not text
     target.parent.mkdir(parents=True, exist_ok=True)
     with replacing(target) as temporary:
         temporary.write_bytes(page)
@@ -44,7 +49,7 @@ def report(path: str | Path, out: str | Path | None = None, force: bool = False)
     return summary | {"omitted": "; ".join(facts.troubles) or None}
 
 
-def render(facts: Facts, request: Request) -> str:
+def render(facts: Facts, request: Request, basis: Basis | None = None) -> str:
     """The page as HTML. It has no scripts, fonts or images from elsewhere, and tells the browser to load nothing."""
     environment = Environment(
         loader=FileSystemLoader(Path(__file__).parent),
@@ -53,7 +58,7 @@ def render(facts: Facts, request: Request) -> str:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    gallery, run = Gallery(facts), facts.main
+    gallery, run = Gallery(facts, basis), facts.main
     commands, unrecorded = words.recorded_commands(facts, request)
     styles = choose_styles([list(ROLES).index(one.role) for one in facts.runs])
     contents: dict[str, Any] = {

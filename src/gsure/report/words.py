@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 from gsure.display import number, percent
 from gsure.files import Request, as_request, show_request, show_resumption
 from gsure.report.collect import Facts, Trained
-from gsure.training.run import DataInfo
+from gsure.training.settings import DataInfo
 
 
 def count(n: int) -> str:

@@ -65,7 +65,7 @@ def write(path: Path, tensors: Mapping[str, Tensor], header: Mapping[str, Any]) 
         name: tensor if owners[tensor.data_ptr()] == name else tensor.clone() for name, tensor in flat.items()
     }  # tied
     metadata = {"format": FORMAT, "version": str(VERSION)}
-    metadata["header"] = json.dumps({**header, "checksum": _checksum(flat)})
+    metadata["header"] = json.dumps({**header, "checksum": checksum(flat)})
     with replacing(path) as temporary:
         try:
             save_file(flat, temporary, metadata)
@@ -92,12 +92,12 @@ def read(path: Path) -> Checkpoint:
     kinds: dict[str, Any] = {"step": int, "config": dict, "losses": list, "best": dict | None}
     if not isinstance(header, dict) or not all(isinstance(header.get(name), kind) for name, kind in kinds.items()):
         raise DamagedError(f"{path} is damaged: its header is not that of a checkpoint.")
-    if header.get("checksum") != _checksum(tensors):
+    if header.get("checksum") != checksum(tensors):
         raise DamagedError(f"{path} is damaged: its checksum is wrong.")
     return Checkpoint(path, tensors, header)
 
 
-def _checksum(tensors: Mapping[str, Tensor]) -> int:
+def checksum(tensors: Mapping[str, Tensor]) -> int:
     checksum = 0
     for name in sorted(tensors):
         values = tensors[name].reshape(-1).view(torch.uint8).numpy().data

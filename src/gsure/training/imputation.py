@@ -88,8 +88,8 @@ class Imputing:
                 positions = np.array(chunks.indices(number))
                 parts = np.array_split(positions, math.ceil(len(positions) / at_once))
                 x = torch.cat([self._draw(examples, part, step, averaged, prior) for part in parts])
-                names, scales = [str(index) for index in data.indices[positions]], [1.0] * len(positions)
-                write_chunk(folder / Chunks.name(number), x, names, scales, made_of, data.header["complex"])
+                names = [str(index) for index in data.indices[positions]]
+                write_chunk(folder / Chunks.name(number), x, names, made_of, data.header["complex"])
                 advance(len(positions))
         self.accelerator.wait_for_everyone()
         return replace(examples, imputed=Signals(folder).__getitem__)

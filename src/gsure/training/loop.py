@@ -30,8 +30,9 @@ from gsure.random import Stream, generators
 from gsure.training import checkpoints
 from gsure.training.checkpoints import TrainState, Unread
 from gsure.training.examples import Curriculum, Examples
-from gsure.training.run import Config, Log, Run
-from gsure.training.settings import Settings
+from gsure.training.model import choose_device
+from gsure.training.run import Log, Run
+from gsure.training.settings import Config, Settings
 from gsure.training.validation import draw_denoised, draw_samples, validate
 
 Part = tuple[np.ndarray, np.ndarray]
@@ -247,7 +248,7 @@ def _signals(say: Callable[[str], None]) -> Iterator[Stop]:
 
 
 @contextlib.contextmanager
-def accelerated(precision: str = "float32") -> Iterator[Accelerator]:
+def accelerated(precision: str = "float32", device: str | torch.device | None = None) -> Iterator[Accelerator]:
     """An `Accelerator` for a block. The process group behind it serves all blocks of a process, and ends with the process.
 
     A group whose threads outlive the interpreter aborts the process. Two things would keep it alive: `torch.distributed.nn`,
@@ -255,13 +256,17 @@ def accelerated(precision: str = "float32") -> Iterator[Accelerator]:
     `DistributedDataParallel` does that), and a network that is still wrapped. So import the one before the group is created,
     and let go of the other before this block is left.
     """
-    launched = int(os.environ.get("WORLD_SIZE", "1"))
+    where, launched = choose_device(device), int(os.environ.get("WORLD_SIZE", "1"))
+    if where.type == "cuda":
+        torch.cuda.set_device(where)  # which accelerate takes
     if launched > 1 and not torch.distributed.is_initialized():
         importlib.import_module("torch.distributed.nn")
         atexit.register(_end_group)
-    AcceleratorState._reset_state()  # otherwise a process could use one precision only
+    AcceleratorState._reset_state(
+        reset_partial_state=launched == 1
+    )  # or a process could use one precision and device only
     accelerator = Accelerator(
-        cpu=not torch.cuda.is_available(),  # torchrun's processes find each other only so; and MPS has no float64
+        cpu=where.type == "cpu",  # torchrun's processes find each other only so; and MPS has no float64
         mixed_precision="bf16" if precision == "bf16" else "no",
         kwargs_handlers=[DistributedDataParallelKwargs(broadcast_buffers=False)],  # forward passes may differ in number
     )

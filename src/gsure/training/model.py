@@ -1,6 +1,8 @@
 """From settings and what is known of the data to a denoiser and an objective; and from a run back to its denoiser."""
 
+import os
 from dataclasses import replace
+from os import PathLike
 from pathlib import Path
 from typing import Literal, NamedTuple
 
@@ -10,15 +12,15 @@ from torch import nn
 
 from gsure.basis import Basis, Dense
 from gsure.data.measurements import BASES
-from gsure.denoiser import Denoiser
+from gsure.denoiser import BaseDenoiser, Denoiser
 from gsure.divergence import Divergence
 from gsure.network import mlp, unet
 from gsure.objective import Objective
 from gsure.schedule import Schedule
 from gsure.training import checkpoints
 from gsure.training.checkpoints import Checkpoint
-from gsure.training.run import Config, DataInfo, Run
-from gsure.training.settings import Settings
+from gsure.training.run import Run
+from gsure.training.settings import Config, DataInfo, Settings
 
 CheckpointName = Literal["best", "last"] | int
 """A checkpoint of a run: the one that validated best, the last one, or that of a step."""
@@ -84,8 +86,29 @@ def make_objective(settings: Settings, info: DataInfo, coverage: torch.Tensor, m
     )
 
 
+def choose_device(asked: str | torch.device | None = None) -> torch.device:
+    """The device that was asked for, if it exists; by default a GPU for each process, or else the CPU.
+
+    >>> choose_device("cpu")
+    device(type='cpu')
+    """
+    gpus = torch.cuda.device_count() if torch.cuda.is_available() else 0
+    if asked is None:
+        return torch.device("cuda", int(os.environ.get("LOCAL_RANK", "0"))) if gpus else torch.device("cpu")
+    try:
+        device = torch.device(asked)
+    except RuntimeError as error:
+        raise ValueError(f"There is no device {str(asked)!r}: choose cpu, cuda, or cuda:1 and so on.") from error
+    if device.type == "cuda" and (device.index or 0) >= gpus:
+        found = f"only {gpus} GPU{'s' * (gpus > 1)}" if gpus else "no GPU that it can use"
+        raise ValueError(f"The device {device} does not exist: PyTorch finds {found} here. Omit it, or choose cpu.")
+    if device.type not in ("cpu", "cuda"):
+        raise ValueError(f"The device {device.type} is not supported: choose cpu or cuda.")
+    return device
+
+
 def load(
-    path: str | Path,
+    run: str | PathLike[str],
     checkpoint: CheckpointName = "best",
     *,
     basis: Basis | None = None,
@@ -94,37 +117,68 @@ def load(
     """The denoiser of a run (or of one checkpoint file), with averaged weights, ready to sample and restore.
 
     `checkpoint` is the one that validated best (the last, if nothing was held out), the last one, or that of a step.
-    A basis or network of your own, with which the run was trained, must be given again.
+    Pass your own basis or network again if the run was trained with one.
     """
-    return load_with_config(path, checkpoint, basis=basis, network=network).denoiser
+    loaded = open_model(run, checkpoint, basis=basis, network=network)
+    assert isinstance(loaded.denoiser, Denoiser)
+    return loaded.denoiser
+
+
+Model = str | PathLike[str] | BaseDenoiser
+"""What samples and restores: a run, its path, the path of a checkpoint, or a denoiser."""
 
 
 class Loaded(NamedTuple):
     """The denoiser of a checkpoint, and what is known of it."""
 
-    denoiser: Denoiser
-    config: Config
-    step: int
+    denoiser: BaseDenoiser
+    config: Config | None
+    """None for a denoiser that is not of a run."""
+    step: int | None
     checksum: int
     """Of the weights: a run that was trained again has others at the same place and step."""
+    path: Path | None
+
+    @property
+    def name(self) -> str:
+        return "the denoiser" if self.path is None else self.path.name
+
+    @property
+    def inputs(self) -> dict[str, str]:
+        """As requests record it."""
+        return {} if self.path is None else {"run": str(self.path.resolve())}
 
 
-def load_with_config(
-    path: str | Path, checkpoint: CheckpointName = "best", basis: Basis | None = None, network: nn.Module | None = None
+def open_model(
+    model: Model,
+    checkpoint: CheckpointName = "best",
+    basis: Basis | None = None,
+    network: nn.Module | None = None,
+    device: str | torch.device | None = None,
 ) -> Loaded:
-    """What `load` returns, and what it was made of."""
-    found = _find(Path(path), checkpoint)
+    """The denoiser on its device, and what it was made of."""
+    where = choose_device(device)
+    if isinstance(model, BaseDenoiser):
+        tensors = {name: value.detach().cpu() for name, value in model.state_dict().items()}
+        return Loaded(model.to(where), None, None, checkpoints.checksum(tensors), None)
+    if isinstance(model, Run):
+        network, basis = network or model.network, basis or model.basis
+    path = Path(model)
+    found = _find(path, checkpoint)
     config = Config.from_dict(found.header["config"], str(found.path))
-    if (run := Run(Path(path))).exists():  # whose data may have moved since this checkpoint was written
+    if (run := Run(path)).exists():  # whose data may have moved since this checkpoint was written
         config = replace(config, data=run.config.data, clean=run.config.clean)
     if config.own_network and network is None:
-        raise ValueError(f"{path} was trained with a network of your own: pass load(..., network=...).")
+        raise ValueError(
+            f"{path} was trained with your own network, which a run does not store: pass network=... in Python, built as it "
+            "was for training. The command line cannot use such a run."
+        )
     denoiser = make_denoiser(config.settings, config.data_info, basis or _basis(config.data_info.basis, found), network)
     try:
         denoiser.network.load_state_dict(found.part("ema"))
     except RuntimeError as error:
         raise ValueError(f"The weights in {found.path} do not fit the network: {error}") from error
-    return Loaded(denoiser.eval(), config, found.step, found.header["checksum"])
+    return Loaded(denoiser.eval().to(where), config, found.step, found.header["checksum"], path)
 
 
 def _find(path: Path, checkpoint: CheckpointName) -> Checkpoint:
@@ -149,6 +203,7 @@ def _basis(name: str, found: Checkpoint) -> Basis:
         return Dense(found.part("basis")["V"])
     if name not in BASES:
         raise ValueError(
-            f"This run was trained in the basis {name!r}, which is not one of gsure's: pass load(..., basis=...)."
+            f"This run was trained in your own basis, {name!r}: pass basis=... in Python. The command line cannot use such "
+            "a run."
         )
     return BASES[name]()

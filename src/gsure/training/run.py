@@ -1,7 +1,6 @@
 """The run folder: what was asked for, what came out, the log on the way, and a summary."""
 
 import contextlib
-import dataclasses
 import fcntl
 import itertools
 import json
@@ -10,7 +9,7 @@ import resource
 import sys
 import time
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -18,97 +17,50 @@ import numpy as np
 import torch
 import yaml
 from accelerate import Accelerator
+from torch import nn
 
+from gsure.basis import Basis
 from gsure.data.inspection import inspect_file
 from gsure.data.measurements import Measurements
+from gsure.data.memory import save
+from gsure.denoiser import Denoiser
 from gsure.display import with_error
-from gsure.files import Request, as_request, replacing
+from gsure.files import replacing
 from gsure.training import checkpoints
 from gsure.training.checkpoints import TrainState
-from gsure.training.settings import Settings, known
+from gsure.training.settings import Config
 
-VERSION = 2
-"""Of the folder: its files, and the names of settings."""
-
-
-@dataclass(frozen=True)
-class DataInfo:
-    """What a run must know of its data, to build the denoiser and to recognise the data when it is resumed."""
-
-    shape: tuple[int, ...]
-    basis: str
-    mask_shape: tuple[int, ...]
-    unit: tuple[int, ...]
-    is_complex: bool
-    max_std: float
-    scales: tuple[float, float]
-    """Smallest and largest number that raw signals were divided by."""
-    samples: int
-    made_by: dict[str, Any]
-
-    @staticmethod
-    def of(data: Measurements) -> "DataInfo":
-        scales = data.scales()
-        return DataInfo(
-            shape=tuple(data.shape),
-            basis=type(data.basis).__name__,
-            mask_shape=data.mask_shape,
-            unit=data.unit,
-            is_complex=data.header["complex"],
-            max_std=data.max_std,
-            scales=(float(scales.min()), float(scales.max())),
-            samples=len(data),
-            made_by={key: data.header[key] for key in ("source", "corruption", "sigma_0", "seed")},
-        )
-
-
-@dataclass(frozen=True)
-class Config:
-    """config.yaml: the settings, the files, what is known of the data, and the request that the run answers."""
-
-    settings: Settings
-    data_info: DataInfo
-    data: str
-    clean: str | None
-    own_network: bool
-    request: Request
-    data_request: Request
-    """What `gsure corrupt` or `gsure import` was asked for."""
-
-    def learned_from_imputed(self, step: int) -> bool:
-        """Whether the weights of this step have learned from signals whose missing part was imputed."""
-        return any(at < step for at in self.settings.impute_at)
-
-    def as_dict(self) -> dict[str, Any]:
-        plain = json.loads(json.dumps(dataclasses.asdict(self)))  # tuples to lists, as YAML and JSON want them
-        return {"version": VERSION, **plain}
-
-    @staticmethod
-    def from_dict(values: Mapping[str, Any], where: str) -> "Config":
-        try:
-            if (version := values["version"]) != VERSION:
-                raise ValueError(
-                    f"{where} has format version {version!r}, but this gsure reads version {VERSION} only."
-                )
-            info: dict[str, Any] = {
-                key: tuple(value) if isinstance(value, list) else value
-                for key, value in dict(values["data_info"]).items()
-            }
-            settings = Settings(**known(values["settings"], where))
-            data, clean, own_network = (values[key] for key in ("data", "clean", "own_network"))
-            if not isinstance(data, str) or not isinstance(clean, str | None) or not isinstance(own_network, bool):
-                raise TypeError("data, clean or own_network is of another type")
-            requests = (as_request(values[key]) for key in ("request", "data_request"))
-            return Config(settings, DataInfo(**info), data, clean, own_network, *requests)
-        except (KeyError, TypeError, AttributeError) as error:
-            raise ValueError(f"{where} is not a configuration that this gsure can read ({error}).") from error
+LEFT_BY_A_KILL = ("checkpoints", ".lock", "measurements.h5", ".measurements.h5.tmp")
+"""What may be in a folder that is not a run yet."""
 
 
 @dataclass(frozen=True)
 class Run:
-    """A folder that `gsure train` wrote."""
+    """A folder that `gsure train` wrote. `gsure.sample`, `restore`, `evaluate_*` and `diagnose` take it, or its path.
+
+    `network` and `basis` are your own, if the run was trained with such.
+    """
 
     path: Path
+    network: nn.Module | None = field(default=None, compare=False, repr=False)
+    basis: Basis | None = field(default=None, compare=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "path", Path(self.path))
+
+    def __fspath__(self) -> str:
+        return str(self.path)
+
+    @property
+    def denoiser(self) -> Denoiser:
+        """The denoiser of the checkpoint that validated best; `gsure.load` has others."""
+        from gsure.training.model import load
+
+        return load(self)
+
+    def summary(self) -> dict[str, Any]:
+        """Step, loss, speed, validation and checkpoints."""
+        return summarize(self)
 
     @property
     def checkpoints(self) -> Path:
@@ -140,7 +92,14 @@ class Run:
         with replacing(self.path / "config.yaml") as temporary:
             temporary.write_text(yaml.safe_dump(config.as_dict(), sort_keys=False, allow_unicode=True))
 
-    def start(self, config: Config, tensors: Mapping[str, torch.Tensor], header: Mapping[str, Any]) -> None:
+    @property
+    def own_data(self) -> Path:
+        """Where a run keeps measurements that were given in memory."""
+        return self.path / "measurements.h5"
+
+    def start(
+        self, config: Config, tensors: Mapping[str, torch.Tensor], header: Mapping[str, Any], data: Measurements
+    ) -> None:
         """Create the folder. Its first checkpoint comes before config.yaml, which makes it a run: any run can be resumed."""
         try:
             self.checkpoints.mkdir(parents=True, exist_ok=True)
@@ -148,6 +107,8 @@ class Run:
             raise OSError(
                 f"The folder {self.path} cannot be created: {error.strerror}. Choose another --out."
             ) from error
+        if data.path is None:
+            save(self.own_data, data, force=True)
         checkpoints.write(checkpoints.path_of(self.checkpoints, 0), tensors, header)
         self.write_config(config)
 
@@ -168,7 +129,7 @@ class Run:
 
     def is_empty(self) -> bool:
         """Nothing in it, or only what a run that was killed in its first moment left there."""
-        return self.path.is_dir() and all(inside.name in ("checkpoints", ".lock") for inside in self.path.iterdir())
+        return self.path.is_dir() and all(inside.name in LEFT_BY_A_KILL for inside in self.path.iterdir())
 
     def archive(self) -> Path:
         """A run may be days of work: --force makes room for another, but deletes nothing."""

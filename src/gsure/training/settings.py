@@ -1,14 +1,20 @@
-"""The settings of a run: one flat, frozen table, and presets of it. No torch here, so that --help is quick."""
+"""The settings of a run, presets of them, and config.yaml, which records them. No torch here, so that --help is quick."""
 
 import dataclasses
 import difflib
+import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any, Literal, get_args, get_origin
+from typing import TYPE_CHECKING, Any, Literal, get_args, get_origin
 
 import yaml
+
+from gsure.files import Request, as_request
+
+if TYPE_CHECKING:
+    from gsure.data.measurements import Measurements
 
 PRESETS = Path(__file__).parent / "presets"
 AT_LEAST_1 = (
@@ -207,3 +213,76 @@ def known(values: Mapping[str, Any], where: str) -> dict[str, Any]:
             )
         result[name] = as_kind
     return result
+
+
+VERSION = 3
+"""Of the folder of a run: its files, and the names of settings."""
+
+
+@dataclass(frozen=True)
+class DataInfo:
+    """What a run must know of its data, to build the denoiser and to recognise the data when it is resumed."""
+
+    shape: tuple[int, ...]
+    basis: str
+    mask_shape: tuple[int, ...]
+    unit: tuple[int, ...]
+    is_complex: bool
+    max_std: float
+    samples: int
+    made_by: dict[str, Any]
+
+    @staticmethod
+    def of(data: "Measurements") -> "DataInfo":
+        return DataInfo(
+            shape=tuple(data.shape),
+            basis=type(data.basis).__name__,
+            mask_shape=data.mask_shape,
+            unit=data.unit,
+            is_complex=data.header["complex"],
+            max_std=data.max_std,
+            samples=len(data),
+            made_by={key: data.header[key] for key in ("source", "corruption", "sigma_0", "seed")},
+        )
+
+
+@dataclass(frozen=True)
+class Config:
+    """config.yaml: the settings, the files, what is known of the data, and the request that the run answers."""
+
+    settings: Settings
+    data_info: DataInfo
+    data: str
+    clean: str | None
+    own_network: bool
+    request: Request
+    data_request: Request
+    """What `gsure corrupt` or `gsure import` was asked for."""
+
+    def learned_from_imputed(self, step: int) -> bool:
+        """Whether the weights of this step have learned from signals whose missing part was imputed."""
+        return any(at < step for at in self.settings.impute_at)
+
+    def as_dict(self) -> dict[str, Any]:
+        plain = json.loads(json.dumps(dataclasses.asdict(self)))  # tuples to lists, as YAML and JSON want them
+        return {"version": VERSION, **plain}
+
+    @staticmethod
+    def from_dict(values: Mapping[str, Any], where: str) -> "Config":
+        try:
+            if (version := values["version"]) != VERSION:
+                raise ValueError(
+                    f"{where} has format version {version!r}, but this gsure reads version {VERSION} only."
+                )
+            info: dict[str, Any] = {
+                key: tuple(value) if isinstance(value, list) else value
+                for key, value in dict(values["data_info"]).items()
+            }
+            settings = Settings(**known(values["settings"], where))
+            data, clean, own_network = (values[key] for key in ("data", "clean", "own_network"))
+            if not isinstance(data, str) or not isinstance(clean, str | None) or not isinstance(own_network, bool):
+                raise TypeError("data, clean or own_network is of another type")
+            requests = (as_request(values[key]) for key in ("request", "data_request"))
+            return Config(settings, DataInfo(**info), data, clean, own_network, *requests)
+        except (KeyError, TypeError, AttributeError) as error:
+            raise ValueError(f"{where} is not a configuration that this gsure can read ({error}).") from error

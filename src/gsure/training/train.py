@@ -3,6 +3,7 @@
 import contextlib
 import copy
 import dataclasses
+from os import PathLike
 from pathlib import Path
 from typing import NamedTuple
 
@@ -21,50 +22,46 @@ from gsure.training.checkpoints import TrainState
 from gsure.training.examples import Curriculum, Examples, Unchanging, open_examples
 from gsure.training.imputation import Imputing
 from gsure.training.loop import Loop, accelerated
-from gsure.training.model import make_denoiser, make_objective
-from gsure.training.run import Config, DataInfo, Log, Run, summary_writer
-from gsure.training.settings import Settings, option
+from gsure.training.model import make_denoiser, make_objective, open_model
+from gsure.training.run import Log, Run, summary_writer
+from gsure.training.settings import Config, DataInfo, Settings, option
 
 
 def train(
-    data: str | Path,
+    data: str | Path | Measurements,
     out: str | Path,
     settings: Settings | None = None,
     *,
     clean: str | Path | None = None,
+    init: str | PathLike[str] | None = None,
     resume: bool = False,
     force: bool = False,
     basis: Basis | None = None,
     network: nn.Module | None = None,
+    device: str | torch.device | None = None,
     tensorboard: bool = False,
     progress: bool = False,
-) -> Denoiser:
-    """Train on the measurements of a file, record the run in the folder `out`, and return the denoiser (averaged weights).
+) -> Run:
+    """Train on measurements, and record the run in the folder `out`. Returns the run, whose `denoiser` is the trained one.
 
-    `clean` is the file of clean signals. It is optional: it only adds the true error to the log, except with
-    `Settings(train_on="clean")`, which trains on it. `resume` continues from the latest checkpoint, with the settings of the
-    run or with `settings` if these differ in nothing that matters; `force` lets them differ, or archives an existing run.
+    data        a measurement file, or measurements in memory; the run then keeps them in its folder
+    clean       file of clean signals. It only adds the true error to the log, except with `Settings(train_on="clean")`,
+                which trains on it
+    init        start from the weights of this run instead of random ones
+    resume      continue from the latest checkpoint, with the settings of the run or with `settings` if these differ in nothing
+                that matters; `force` lets them differ, or archives an existing run
+    network     your own; pass it again, or the returned run, to use the run
+    device      such as cpu or cuda:1; by default a GPU if there is one
     """
     arguments = {name: value for name, value in locals().items() if name not in ("resume", "force")}
     if tensorboard:
         summary_writer()  # refuses at once if it is not installed
-    run = Run(Path(out))
+    run = Run(Path(out), network, basis)
     _refuse_folder(run, resume, force)
     settings = settings or (run.config.settings if resume else Settings())
     request = record_request("train", arguments | {"settings": settings.changed()})
-    with accelerated(settings.precision) as accelerator:
-        ready = setup(
-            accelerator,
-            data,
-            run,
-            settings,
-            request,
-            clean=clean,
-            resume=resume,
-            force=force,
-            basis=basis,
-            network=network,
-        )
+    with accelerated(settings.precision, device) as accelerator:
+        ready = setup(accelerator, data, run, settings, request, clean=clean, init=init, resume=resume, force=force)
         try:
             with contextlib.ExitStack() as stack:
                 if accelerator.is_main_process:
@@ -82,7 +79,7 @@ def train(
             raise OSError(f"{str(error).rstrip('.')}. {again}") from error
         finally:
             ready.state.denoiser.network = ready.state.network  # lets go of the wrapper before the process group ends
-    return ready.state.averaged
+    return run
 
 
 VALIDATION = ("t_bins", "validate_on", "weighting", "coverage_weighting", "train_on", "held_out", "seed")
@@ -113,30 +110,29 @@ def make_curriculum(ready: Ready, accelerator: Accelerator, progress: bool) -> C
 
 def setup(
     accelerator: Accelerator,
-    data: str | Path,
+    data: str | Path | Measurements,
     run: Run,
     settings: Settings,
     request: Request,
     *,
     clean: str | Path | None = None,
+    init: str | PathLike[str] | None = None,
     resume: bool = False,
     force: bool = False,
-    basis: Basis | None = None,
-    network: nn.Module | None = None,
 ) -> Ready:
     """Open and check everything; then create the folder of the run, or restore its latest checkpoint."""
     notes: list[str] = []
     stored = run.config if resume else None
-    measurements = open_measurements(data, basis)
+    measurements = open_measurements(data, run.basis)
     signals = _open_clean(clean, stored, settings, measurements, notes)
     if stored is not None and stored.settings == settings:
         request = stored.request  # a resumed run keeps the request that started it
     config = Config(
         settings,
         DataInfo.of(measurements),
-        data=str(Path(data).resolve()),
-        clean=None if signals is None else str(signals.path.resolve()),
-        own_network=network is not None,
+        data=measurements.location or str(run.own_data.resolve()),
+        clean=None if signals is None else signals.location,
+        own_network=run.network is not None,
         request=request,
         data_request=as_request(measurements.header.get("request")),
     )
@@ -145,10 +141,12 @@ def setup(
         notes += _harmless_changes(stored.settings, settings)
     examples, held_out = open_examples(measurements, signals, settings)
     _refuse_sizes(settings, examples, held_out, accelerator.num_processes)
-    state = _make_state(accelerator, config, examples, network)
+    state = _make_state(accelerator, config, examples, run.network)
     objective = make_objective(settings, config.data_info, examples.coverage, examples.max_std)
     if stored:
         _resume(run, state, stored.settings, settings, notes)
+    elif init is not None:
+        notes.append(_start_from(init, state))
     accelerator.wait_for_everyone()  # all have looked, now one may write
     if accelerator.is_main_process and resume:
         with run.locked():
@@ -159,7 +157,7 @@ def setup(
         if run.exists():
             with run.locked():
                 notes.append(f"The run that was there is now {run.archive()}.")
-        run.start(config, state.tensors(), state.header(config.as_dict()))
+        run.start(config, state.tensors(), state.header(config.as_dict()), measurements)
     accelerator.wait_for_everyone()
     introduction = _introduction(accelerator, config, state, examples, held_out)
     return Ready(run, config, state, examples, held_out, objective, notes, introduction)
@@ -186,6 +184,26 @@ def _resume(run: Run, state: TrainState, before: Settings, settings: Settings, n
         raise ValueError(f"The run has done {state.step:,} steps already, more than --steps {settings.steps:,}.")
     if settings.steps == state.step:
         notes.append(f"The run has done all its {state.step:,} steps: give a larger --steps to continue.")
+
+
+def _start_from(init: str | PathLike[str], state: TrainState) -> str:
+    """Start from the averaged weights of another run."""
+    loaded = open_model(init, network=copy.deepcopy(state.network) if _has_own_network(init) else None, device="cpu")
+    assert isinstance(loaded.denoiser, Denoiser)
+    weights = loaded.denoiser.network.state_dict()
+    try:
+        state.network.load_state_dict(weights)
+        state.averaged.network.load_state_dict(weights)
+    except RuntimeError as error:
+        raise ValueError(
+            f"The weights of {init} do not fit the network of this run: give the settings of its network, such as --width, "
+            f"--multipliers and --mask-conditioned, and data of its shape ({str(error).splitlines()[1].strip()})"
+        ) from error
+    return f"Starts from the weights of {init}, step {loaded.step:,}."
+
+
+def _has_own_network(run: str | PathLike[str]) -> bool:
+    return Run(Path(run)).exists() and Run(Path(run)).config.own_network
 
 
 def _introduction(

@@ -16,7 +16,7 @@ from accelerate import Accelerator
 from torch import Tensor
 
 from gsure.data.measurements import evenly_spread
-from gsure.denoiser import Denoiser
+from gsure.denoiser import BaseDenoiser
 from gsure.divergence import Divergence
 from gsure.measurement import Measurement
 from gsure.objective import Objective
@@ -28,7 +28,7 @@ from gsure.training.examples import Examples
 
 @torch.no_grad()
 def validate(
-    denoiser: Denoiser,
+    denoiser: BaseDenoiser,
     held_out: Examples,
     accelerator: Accelerator,
     batch: int,
@@ -67,7 +67,7 @@ def validate(
 
 
 def _errors(
-    denoiser: Denoiser,
+    denoiser: BaseDenoiser,
     held_out: Examples,
     positions: np.ndarray,
     exact: Objective,
@@ -124,7 +124,7 @@ def standard_error(deviations: Tensor, groups: Tensor) -> Tensor:
 
 
 def draw_samples(
-    path: Path, denoiser: Denoiser, examples: Examples, step: int, rows: int = 4, columns: int = 8
+    path: Path, denoiser: BaseDenoiser, examples: Examples, step: int, rows: int = 4, columns: int = 8
 ) -> None:
     """Samples by 25 steps of DPM-Solver++, from the same noise each time."""
     data, n = examples.measurements, rows * columns
@@ -137,7 +137,7 @@ def draw_samples(
 
 
 @torch.no_grad()
-def draw_denoised(path: Path, denoiser: Denoiser, held_out: Examples, step: int, columns: int = 8) -> None:
+def draw_denoised(path: Path, denoiser: BaseDenoiser, held_out: Examples, step: int, columns: int = 8) -> None:
     """Held-out measurements, noise added to them at three levels, and what the network makes of it."""
     data = held_out.measurements
     positions = list(range(min(columns, len(data))))

@@ -1,0 +1,65 @@
+"""Posterior samples of the signals behind measurements, by any of the methods that `restore` offers."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import torch
+from torch import Tensor
+
+from gsure.data.measurements import Measurements
+from gsure.denoiser import BaseDenoiser
+from gsure.measurement import Measurement
+from gsure.posterior import Posterior
+from gsure.random import Stream, generators
+from gsure.restoration import ddrm
+from gsure.sampling import Spacing, ddim
+
+Method = Literal["ddrm", "moments"]
+
+
+@dataclass(frozen=True)
+class Draws:
+    """How posterior samples are drawn."""
+
+    denoiser: BaseDenoiser
+    method: Method
+    draws: int
+    steps: int
+    eta: float
+    eta_b: float
+    spacing: Spacing
+    seed: int
+
+    def options(self) -> dict[str, Any]:
+        return {key: getattr(self, key) for key in ("method", "draws", "steps", "eta", "eta_b", "spacing", "seed")}
+
+    def __call__(self, measurement: Measurement, indices: Sequence[int]) -> Tensor:
+        """(draws, b, *n) signals. All draws of all measurements go through the network as one batch."""
+        denoiser = self.denoiser
+        where = next(denoiser.parameters(), torch.empty(0)).device
+        many = Measurement.cat([measurement] * self.draws).to(where)
+        generator = [
+            g
+            for draw in range(self.draws)
+            for g in generators(self.seed, Stream.RESTORE, draw, indices=indices, device=where)
+        ]
+        if self.method == "ddrm":
+            xbar = ddrm(denoiser, many, self.steps, self.eta, self.eta_b, self.spacing, generator=generator)
+        else:
+            xbar = ddim(Posterior(denoiser, many), many.shape, self.steps, self.eta, self.spacing, generator=generator)
+        return denoiser.basis.to_signal(xbar).cpu().reshape(self.draws, len(indices), *xbar.shape[1:])
+
+
+def in_basis(measurement: Measurement, data: Measurements, denoiser: BaseDenoiser) -> Measurement:
+    """In the basis of the model: white noise on a fully sampled signal is white noise in any."""
+    if type(data.basis) is type(denoiser.basis):
+        return measurement
+    white = measurement.std.flatten(1)
+    if not bool((measurement.mask == 1).all() and (white == white[:, :1]).all()):
+        raise ValueError(
+            f"{data.name} was measured in the basis {data.header['basis']}, the model works in {denoiser.basis}, and only "
+            "fully sampled signals with white noise can be transformed: measure in that basis, or train another model."
+        )
+    ybar = denoiser.basis.to_spectral(data.basis.to_signal(measurement.ybar))
+    return Measurement._trusted(ybar, measurement.mask, measurement.std)
