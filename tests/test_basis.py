@@ -4,7 +4,7 @@ import pytest
 import scipy.fft
 import torch
 
-from gsure import Basis, Cosine, Dense, Fourier, Hadamard, Hartley, Identity, check_basis
+from gsure import Basis, Cosine, Dense, Fourier, Hadamard, Hartley, Identity, Measurement, check_basis
 
 ORTHOGONAL = torch.linalg.qr(torch.randn(60, 60, generator=torch.Generator().manual_seed(0), dtype=torch.float64))[0]
 CASES = [
@@ -131,3 +131,50 @@ def test_check_basis_says_what_fails():
 def test_impossible_transforms_are_refused(make, message, outside):
     with pytest.raises(ValueError, match=message):
         make()
+
+
+def shared(generator, k=4, n=6):
+    """Operators U Σ Vᵀ of one V, with some singular values 0, and of all sizes."""
+    V = torch.linalg.qr(torch.randn(n, n, generator=generator, dtype=torch.float64)).Q
+    svals = torch.rand(k, n, generator=generator, dtype=torch.float64) * (
+        torch.rand(k, n, generator=generator, dtype=torch.float64) < 0.7
+    )
+    U = torch.linalg.qr(torch.randn(k, n + 2, n + 2, generator=generator, dtype=torch.float64)).Q[..., :n]
+    return U * svals[:, None, :] @ V.mT, svals
+
+
+def test_operators_that_share_a_basis_have_it_found(generator):
+    H, _ = shared(generator)
+    basis = Dense.from_operators(H)
+    check_basis(basis, (6,))
+    gram = basis.V.mT @ H.mT @ H @ basis.V
+    off_diagonal = gram - torch.diag_embed(gram.diagonal(dim1=1, dim2=2))
+    assert float(off_diagonal.abs().max()) < 1e-10
+    single = Dense.from_operators(H[0])
+    gram = single.V.mT @ H[0].mT @ H[0] @ single.V
+    assert float((gram - gram.diagonal().diag()).abs().max()) < 1e-10
+
+
+def test_what_operators_measured_becomes_measurements_of_the_signal(generator):
+    H, _ = shared(generator, k=50)
+    x = torch.randn(50, 6, generator=generator, dtype=torch.float64)
+    basis = Dense.from_operators(H)
+    measurement = Measurement.from_operators((H @ x[..., None])[..., 0], H, basis.V, 0.1)
+    xbar = basis.to_spectral(x)
+    torch.testing.assert_close(measurement.ybar, measurement.mask * xbar)
+    assert 0.4 < float(measurement.mask.mean()) < 0.95
+    lengths = (H @ basis.V).norm(dim=1)
+    torch.testing.assert_close(measurement.mask * measurement.std * lengths, 0.1 * measurement.mask)
+
+
+def test_operators_that_share_none_are_told_how_far_they_are_from_it(generator, outside):
+    H = torch.randn(3, 5, 5, generator=generator)
+    with pytest.raises(ValueError, match=r"share no V: in the best common one, 0\.\d+ of HᵀH of operator \d is off"):
+        Dense.from_operators(H)
+    nearly, _ = shared(generator)
+    nearly = nearly + 1e-6 * torch.randn(nearly.shape, generator=generator)
+    Dense.from_operators(nearly)  # within the tolerance
+    with pytest.raises(ValueError, match="Operator 1 is zero"):
+        Dense.from_operators(torch.stack([torch.eye(3), torch.zeros(3, 3)]))
+    with pytest.raises(ValueError, match="a real matrix"):
+        Dense.from_operators(torch.eye(3) + 0j)

@@ -131,3 +131,22 @@ def test_mlps_take_signals_of_any_shape_and_masks(generator):
 def test_impossible_denoisers_are_refused(make, message, outside):
     with pytest.raises(ValueError, match=message):
         make()
+
+
+def test_at_sigma_and_score_follow_the_convention_of_the_field(generator):
+    """For signals N(0, c), D(x, σ) = c/(c + σ²) x and the score is -x/(c + σ²), in signal space."""
+    c, schedule = 2.0, Schedule.linear(1e-4, 0.02, 1000)
+
+    def wiener(x_t, t):
+        a = schedule.at(t, like=x_t)
+        return (c * a.sqrt() / (c * a + 1 - a)).to(x_t) * x_t
+
+    denoiser = Denoiser(Function(wiener), schedule, Hartley())
+    x = torch.randn(4, 1, 6, 6, generator=generator, dtype=torch.float64)
+    for sigma in (0.02, 0.5, 3.0, torch.tensor([0.02, 0.5, 3.0, 50.0])):
+        level = torch.as_tensor(sigma, dtype=torch.float64).expand(4).reshape(-1, 1, 1, 1)
+        torch.testing.assert_close(denoiser.at_sigma(x, sigma), c / (c + level**2) * x, rtol=0.02, atol=1e-4)
+        torch.testing.assert_close(denoiser.score(x, sigma), -x / (c + level**2), rtol=0.05, atol=1e-4)
+    for sigma in (1e-3, 200.0):
+        with pytest.raises(ValueError, match=r"sigma must lie between 0\.01 and 157"):
+            denoiser.at_sigma(x, sigma)

@@ -31,23 +31,26 @@ class BaseDenoiser(nn.Module, ABC):
 
         `sigma` is one number or one per sample, within the noise levels of the schedule, of which the nearest is taken.
         """
+        t = self._nearest(sigma, len(x)).to(x.device)
+        scale = self.schedule.at(t, like=x).sqrt().to(x)
+        return self.basis.to_signal(self(scale * self.basis.to_spectral(x), t))
+
+    def score(self, x: Float[Tensor, "b *n"], sigma: float | Float[Tensor, " b"]) -> Float[Tensor, "b *n"]:
+        """∇ log p(x) of the distribution of signal + sigma · noise: (at_sigma(x) - x) / sigma² (Tweedie)."""
+        level = self.schedule.sigma[self._nearest(sigma, len(x))].reshape(-1, *[1] * (x.ndim - 1)).to(x)
+        return (self.at_sigma(x, sigma) - x) / level**2
+
+    def _nearest(self, sigma: float | Tensor, n: int) -> Int[Tensor, " n"]:
+        """The times whose noise levels are nearest to sigma, by their ratio."""
         levels = self.schedule.sigma[1:]
-        wanted = torch.as_tensor(sigma, dtype=torch.float64).cpu().expand(len(x))
+        wanted = torch.as_tensor(sigma, dtype=torch.float64).cpu().expand(n).contiguous()
         if not ((wanted > 0.99 * levels[0]) & (wanted < 1.01 * levels[-1])).all():
             raise ValueError(
                 f"sigma must lie between {float(levels[0]):.3g} and {float(levels[-1]):.3g}, the noise levels of the "
                 f"schedule, but is {float(wanted.min()):.3g} to {float(wanted.max()):.3g}."
             )
         above = torch.searchsorted(levels, wanted).clamp(1, len(levels) - 1)
-        nearest = above - (wanted / levels[above - 1] < levels[above] / wanted).long()
-        t = (nearest + 1).to(x.device)
-        scale = self.schedule.at(t, like=x).sqrt().to(x)
-        return self.basis.to_signal(self(scale * self.basis.to_spectral(x), t))
-
-    def score(self, x: Float[Tensor, "b *n"], sigma: float | Float[Tensor, " b"]) -> Float[Tensor, "b *n"]:
-        """∇ log p(x) of the distribution of signal + sigma · noise: (at_sigma(x) - x) / sigma² (Tweedie)."""
-        level = torch.as_tensor(sigma, dtype=x.dtype, device=x.device).expand(len(x))
-        return (self.at_sigma(x, sigma) - x) / level.reshape(-1, *[1] * (x.ndim - 1)) ** 2
+        return above + 1 - (wanted / levels[above - 1] < levels[above] / wanted).long()
 
 
 class Denoiser(BaseDenoiser):
