@@ -19,7 +19,7 @@ from gsure.training.examples import Examples
 from gsure.training.loop import Loop, accelerated
 from gsure.training.run import Log, Run
 from gsure.training.settings import Settings, read_preset
-from gsure.training.train import setup
+from gsure.training.setup import setup
 
 
 def with_truth(examples: Examples) -> Examples:

@@ -33,7 +33,7 @@ from gsure.training.loop import Loop, accelerated
 from gsure.training.model import make_denoiser, make_objective
 from gsure.training.run import Log, Run
 from gsure.training.settings import DataInfo, Settings, read_preset
-from gsure.training.train import Ready, setup
+from gsure.training.setup import Ready, setup
 from gsure.training.validation import validate
 
 SETTINGS = Settings(**read_preset("digits"))

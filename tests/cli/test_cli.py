@@ -1,6 +1,10 @@
 """The command line: what it imports, what it prints, and what it records."""
 
+import dataclasses
 import json
+import re
+import shlex
+import shutil
 import subprocess
 import sys
 from typing import get_args
@@ -8,7 +12,7 @@ from typing import get_args
 import pytest
 
 from gsure.cli import COMMANDS, main, make_parser
-from gsure.cli import demo as demo_command
+from gsure.cli import experiments as demo_command
 from gsure.data.convert import Kind
 from gsure.experiments.demo import Kind as Demo
 from gsure.experiments.plan import Scale
@@ -17,6 +21,7 @@ from gsure.inference.restore import Method
 from gsure.inference.sample import Sampler
 from gsure.inference.volumes import Format
 from gsure.sampling import Spacing
+from gsure.training.settings import COMMON, GROUPS, Settings
 
 
 def imported_by(*words: str) -> set[str]:
@@ -49,6 +54,65 @@ def test_help_has_a_line_for_each_command_and_all_options_of_the_chosen_one(caps
     assert "--reference-run" in capsys.readouterr().out
 
 
+@pytest.mark.parametrize("command", COMMANDS)
+def test_help_is_grouped_ends_with_examples_that_parse_and_prints_no_type_twice(command, capsys, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "110")
+    with pytest.raises(SystemExit):
+        main([command, "--help"])
+    text = capsys.readouterr().out
+    assert text.startswith(f"usage: gsure {command} ")
+    assert "type:" not in text
+    assert "null" not in text
+    titles = re.findall(r"^(\S[^\n]*):$", text, re.MULTILINE)
+    assert titles[-2:] == ["other options", "examples"]
+    assert "positional arguments" not in titles
+    examples = [shlex.split(line) for line in text.split("examples:\n")[1].splitlines() if line.startswith("  gsure")]
+    for words in examples:
+        made = [word for word in words[1:] if word != ">" and not word.startswith("~")]
+        make_parser([command]).parse_args(made)
+    assert len(text.split("examples:\n")[1].strip().splitlines()) >= 2
+
+
+def test_the_ten_common_options_of_training_come_first(capsys):
+    with pytest.raises(SystemExit):
+        main(["train", "--help"])
+    first = capsys.readouterr().out.split("common options:")[1].split("\n\n")[0]
+    named = re.findall(r"^  (--[\w-]+|data)", first, re.MULTILINE)
+    assert named[:3] == ["data", "--out", "--preset"]
+    assert 8 <= len(named) <= 12
+
+
+def test_every_setting_is_in_one_group():
+    listed = [*COMMON, *(name for names in GROUPS.values() for name in names)]
+    assert sorted(listed) == sorted(setting.name for setting in dataclasses.fields(Settings))
+
+
+@pytest.mark.parametrize(
+    ("line", "expected"),
+    [
+        ("gsure tr", {"train"}),
+        ("gsure sample run --sampler ", {"ddim", "ddpm", "dpm++", "unipc"}),
+        ("gsure evaluate ", {"samples", "restorations", "denoising"}),
+        ("gsure train --resu", {"--resume"}),
+        ("gsure inspect some", {"somewhere.h5"}),
+    ],
+)
+def test_the_shell_completes(line, expected, tmp_path, capsys):
+    bash = shutil.which("bash")
+    if bash is None:
+        pytest.skip("no bash")
+    assert main(["completion", "bash"]) == 0
+    (tmp_path / "gsure.sh").write_text(capsys.readouterr().out)
+    (tmp_path / "somewhere.h5").touch()
+    words = [*line.split(), *([""] if line.endswith(" ") else [])]
+    script = (
+        f"source gsure.sh; COMP_WORDS=({' '.join(map(shlex.quote, words))}); COMP_CWORD={len(words) - 1}; "
+        f"COMP_LINE={shlex.quote(line)}; COMP_POINT={len(line)}; _shtab_gsure; printf '%s\\n' \"${{COMPREPLY[@]}}\""
+    )
+    done = subprocess.run([bash, "-c", script], capture_output=True, text=True, cwd=tmp_path, check=True)
+    assert set(done.stdout.split()) == expected
+
+
 def test_the_version_is_printed_once(capsys):
     with pytest.raises(SystemExit):
         main(["--version"])
@@ -66,7 +130,8 @@ def test_requests_are_recorded_with_the_command_line(monkeypatch):
     def run(options):
         requests.append(record_request("demo", {"out": options.out}))
 
-    monkeypatch.setitem(demo_command.COMMANDS, "demo", demo_command.Command(demo_command._options, run))
+    command = dataclasses.replace(demo_command.COMMANDS["demo"], run=run)
+    monkeypatch.setitem(demo_command.COMMANDS, "demo", command)
     words = ["demo", "digits", "--out", "a b"]
     assert main(words) == 0
     monkeypatch.setattr(sys, "argv", ["gsure", *words])

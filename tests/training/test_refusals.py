@@ -1,6 +1,7 @@
 """What training does when something is wrong: one sentence, early, and nothing lost."""
 
 import dataclasses
+import json
 import os
 import signal
 import subprocess
@@ -510,3 +511,49 @@ def test_a_run_is_whole_from_its_first_moment(files, tmp_path, monkeypatch):
     gsure.train(files / "d.h5", tmp_path / "straight", QUICK)
     assert same(tmp_path / "run", tmp_path / "straight")
     assert sorted(path.name for path in tmp_path.iterdir()) == ["run", "straight"]
+
+
+# The dry run
+
+
+def test_a_dry_run_lists_all_problems_at_once(files, run, tmp_path, capsys):
+    given = ["--lr", "-1", "--ema", "2", "--device", "cuda:9"]
+    assert main(["train", str(tmp_path / "nothing.h5"), "--out", str(run), *given, "--dry-run"]) == 2
+    said = capsys.readouterr().err
+    assert "5 problems to fix before training:" in said
+    problems = (
+        "--lr must be a positive",
+        "--ema must lie in [0, 1)",
+        "cuda:9 does not exist",
+        "no file",
+        "holds a run",
+    )
+    for problem in problems:
+        assert problem in said
+    given = ["--batch", "5000", "--train-on", "clean", "--hide", "0.2", "--init", str(tmp_path), "--attention", "[3]"]
+    assert main(["train", str(files / "d.h5"), "--out", str(tmp_path / "new"), *given, "--dry-run"]) == 2
+    said = capsys.readouterr().err
+    for problem in ("needs the clean signals", "--hide hides a part", "attention is asked for at 3"):
+        assert problem in said
+    assert not (tmp_path / "new").exists()
+
+
+def test_a_dry_run_states_the_cost_and_writes_nothing(files, tmp_path, capsys):
+    arguments = ["train", str(files / "d.h5"), "--out", str(tmp_path / "new"), "--network", "mlp", "--width", "16"]
+    assert main([*arguments, "--steps", "100", "--batch", "8", "--dry-run", "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    network = gsure.mlp(64, width=16)
+    assert found["parameters"] == sum(parameter.numel() for parameter in network.parameters())
+    assert found["settings"]["steps"] == 100
+    assert found["time"].endswith("for 100 steps, without validation and imputation")
+    assert "GB" in found["memory"]
+    assert not (tmp_path / "new").exists()
+    assert main([*arguments, "--steps", "100", "--batch", "8", "--dry-run"]) == 0
+    assert "width: 16" in capsys.readouterr().out
+
+
+def test_training_itself_lists_all_problems(files, tmp_path):
+    settings = dataclasses.replace(QUICK, batch=5000, flip=False, hide=0.2, train_on="clean")
+    with pytest.raises(ValueError, match="needs the clean signals") as caught:
+        gsure.train(files / "d.h5", tmp_path / "run", settings)
+    assert len(str(caught.value).splitlines()) == 2

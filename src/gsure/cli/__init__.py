@@ -1,45 +1,100 @@
 """The command line: the names of the commands, and what they have in common.
 
 `COMMANDS` is the only place that knows all commands. The module of a command is imported when the command is chosen, and what
-the command needs when it runs, so `--help` imports neither torch nor the other commands.
+the command needs when it runs, so `--help` imports neither torch nor the other commands. Modules are named like the packages
+whose functions they call.
 """
 
 import importlib
 import inspect
 import json
 import os
+import shutil
 import sys
+from argparse import Action, _HelpAction
 from collections.abc import Callable, Collection, Sequence
 from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal, get_args, get_origin
 
-from jsonargparse import ArgumentParser, Namespace
+from jsonargparse import SUPPRESS, ActionYesNo, ArgumentParser, DefaultHelpFormatter, Namespace
 
 from gsure import __version__
 from gsure.display import number
 from gsure.files import command_line
 
 COMMANDS = {
-    "demo": ("demo", "run everything, from corrupting data to the report, on embedded data"),
-    "corrupt": ("data", "simulate measurements of clean signals"),
-    "import": ("data", "convert data that is already measured to a measurement file"),
-    "train": ("train", "train a model on measurements alone"),
-    "sample": ("draw", "generate signals with a trained model"),
-    "restore": ("draw", "reconstruct measurements, with error bars"),
-    "evaluate": ("evaluate", "measure the quality of samples, restorations or the denoiser"),
-    "diagnose": ("diagnose", "check whether the assumptions of the method hold"),
-    "inspect": ("data", "summarize a file or a run"),
-    "report": ("report", "write a self-contained HTML page about a run"),
-    "reproduce": ("reproduce", "reproduce a table or figure of the paper"),
+    "demo": ("experiments", "Run everything, from corrupting data to the report, on embedded data."),
+    "corrupt": ("data", "Simulate measurements of clean signals."),
+    "import": ("data", "Convert data that is already measured to a measurement file."),
+    "inspect": ("data", "Summarize a measurement file or a run."),
+    "train": ("training", "Train a model on measurements alone."),
+    "sample": ("inference", "Generate signals with a trained model."),
+    "restore": ("inference", "Reconstruct measurements, with error bars."),
+    "evaluate": ("evaluation", "Measure the quality of samples, restorations or the denoiser."),
+    "diagnose": ("evaluation", "Check whether the assumptions of the method hold."),
+    "report": ("report", "Write a self-contained HTML page about a run."),
+    "reproduce": ("experiments", "Reproduce a table or figure of the paper."),
+    "completion": ("completion", "Print a script that completes commands and options in your shell."),
 }
 """For each command, its module in this package, which has it in a table of its own, and a line of help."""
 
 
 @dataclass(frozen=True)
 class Command:
+    """A command: how it is called, its options, what it does, and two examples for the end of its help."""
+
+    usage: str
     add_options: Callable[[ArgumentParser], None]
     run: Callable[[Namespace], None]
+    examples: tuple[str, ...]
+
+
+class Help(DefaultHelpFormatter):
+    """Prints the type of an option once, in place of its value, and its default if it has one. Examples stay as typed."""
+
+    def __init__(self, prog: str) -> None:
+        super().__init__(prog, max_help_position=32, width=min(110, shutil.get_terminal_size().columns))
+
+    def _get_help_string(self, action: Action) -> str:
+        text, default = action.help or "", action.default
+        if isinstance(action, _HelpAction):
+            return "show this help and exit"
+        if not action.option_strings or default is None or default is False or default == SUPPRESS or "default" in text:
+            return text
+        return f"{text} (default: {default})"
+
+    def _get_default_metavar_for_optional(self, action: Action) -> str:
+        return METAVARS.get(str(getattr(action, "_typehint", None)), super()._get_default_metavar_for_optional(action))
+
+    def _fill_text(self, text: str, width: int, indent: str) -> str:
+        return text if text.startswith("examples:") else super()._fill_text(text, width, indent)
+
+
+METAVARS = {"<class 'int'>": "N", "<class 'float'>": "X", "<class 'str'>": "NAME"}
+"""What stands for the value of an option in its help."""
+
+
+class Options:
+    """A titled group of options in the help of a command."""
+
+    def __init__(self, parser: ArgumentParser, title: str) -> None:
+        self.group = parser.add_argument_group(title)
+
+    def add(
+        self, name: str, kind: Any, about: str, default: Any = None, metavar: str | None = None, **others: Any
+    ) -> None:
+        """`kind` is a type; bool is a switch, which --no-NAME turns off if it is on by default."""
+        if kind is bool and default in (True, SUPPRESS):
+            self.group.add_argument(name, action=ActionYesNo(no_prefix="no-"), default=default, help=about)
+        elif kind is bool:
+            self.group.add_argument(name, action="store_true", help=about)
+        else:
+            if name.startswith("-") or "nargs" in others:
+                others["default"] = default
+            if get_origin(kind) is Literal and name.startswith("-"):
+                metavar = f"{{{','.join(map(str, get_args(kind)))}}}"
+            self.group.add_argument(name, type=kind, help=about, metavar=metavar, **others)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -76,16 +131,42 @@ def _complain(name: str, message: str, code: int) -> int:
 def make_parser(complete: Collection[str] = tuple(COMMANDS)) -> ArgumentParser:
     """The parser of the command line. Commands that are not in `complete` get their line of help, but no options."""
     about = "Train diffusion models from noisy, incomplete measurements alone, and use them."
-    parser = ArgumentParser(prog="gsure", description=about, version=__version__, allow_abbrev=False)
-    commands = parser.add_subcommands()
+    first = "examples:\n  gsure demo\n  gsure train measurements.h5 --out runs/first"
+    parser = ArgumentParser(
+        prog="gsure",
+        usage="gsure COMMAND [options]",
+        description=about,
+        epilog=first,
+        version=__version__,
+        allow_abbrev=False,
+        formatter_class=Help,
+    )
+    commands = parser.add_subcommands(
+        title="commands", description="gsure COMMAND --help shows the options of a command."
+    )
     for name, (_, text) in COMMANDS.items():
-        sub = ArgumentParser(description=text, allow_abbrev=False)
+        sub = ArgumentParser(description=text, allow_abbrev=False, formatter_class=Help)
         if name in complete:
-            sub.add_argument("--config", action="config", help="YAML file of these options; --print_config writes one")
-            _load(name).add_options(sub)
+            command = _load(name)
+            sub.usage = command.usage
+            sub.epilog = "examples:\n" + "\n".join(f"  {example}" for example in command.examples)
+            command.add_options(sub)
             sub.add_argument("--json", action="store_true", help="print the result as JSON, and no progress")
+            about = "YAML file with values of these options; --print_config writes one"
+            sub.add_argument("--config", action="config", metavar="FILE", help=about)
+            _put_last(sub)
         commands.add_subcommand(name, sub, help=text)
     return parser
+
+
+def _put_last(parser: ArgumentParser) -> None:
+    """The options that all commands have, after those of the command."""
+    parser._optionals.title = "other options"
+    groups: Any = parser._action_groups
+    groups.append(groups.pop(groups.index(parser._optionals)))
+    for action in parser._optionals._group_actions:
+        if "--print_config" in action.option_strings:
+            action.help = SUPPRESS  # --config mentions it
 
 
 def _load(name: str) -> Command:

@@ -6,7 +6,7 @@ from typing import Any, Literal
 
 from jsonargparse import ArgumentParser, Namespace
 
-from gsure.cli import Command, call, show
+from gsure.cli import Command, Options, call, show
 
 # Options of the corruption families and of the sources. They are written out here so that --help need not import torch; a
 # test compares them with the classes.
@@ -36,6 +36,7 @@ SOURCE_OPTIONS: dict[str, tuple[Any, str]] = {
     "n": (int, "phantom: number of images"),
     "seed": (int, "phantom: seed"),
 }
+METAVARS = {tuple[float, float]: "[X,X]", tuple[int, int]: "[N,N]", bool: "true|false", int | str: "N|NAME"}
 FAMILIES = (
     "patches",
     "pixels",
@@ -50,28 +51,32 @@ FAMILIES = (
 )
 
 
-def _add_writing_options(parser: ArgumentParser) -> None:
-    parser.add_argument("--limit", type=int, help="use only the first so many samples")
-    parser.add_argument("--shards", type=int, default=1, help="number of files; several go to a folder")
-    parser.add_argument("--force", action="store_true", help="replace existing output")
+def _add_output(parser: ArgumentParser) -> Options:
+    output = Options(parser, "output")
+    output.add("--limit", int, "use only the first so many samples")
+    output.add("--shards", int, "number of files; several go to a folder", 1)
+    output.add("--force", bool, "replace existing output")
+    return output
 
 
 def _corrupt_options(parser: ArgumentParser) -> None:
-    parser.add_argument("signals", type=str, help="clean signals: digits, phantom, a path, or kind:path")
-    parser.add_argument("out", type=str, help="measurement file to write")
-    parser.add_argument("--corruption", type=str, required=True, help=f"corruption: {', '.join(FAMILIES)}")
+    data = Options(parser, "data")
+    data.add("signals", str, "clean signals: digits, phantom, a path, or kind:path (see docs/data.md)")
+    data.add("out", str, "measurement file to write")
+    data.add("--clean", str, "also write the clean signals, to this file", metavar="FILE")
+    corruption = Options(parser, "corruption")
+    corruption.add("--corruption", str, f"what happens to a signal: {', '.join(FAMILIES)}", required=True)
+    about = "standard deviation of the noise, or a range [X,X] to draw it from"
+    corruption.add("--sigma", float | tuple[float, float], about, metavar="X", required=True)
     for name, (kind, text) in FAMILY_OPTIONS.items():
-        parser.add_argument(f"--{name}", type=kind, help=text)
-    parser.add_argument(
-        "--sigma", type=float | tuple[float, float], required=True, help="standard deviation of the noise, or its range"
-    )
-    parser.add_argument("--clean", type=str, help="also write the clean signals, to this file")
+        corruption.add(f"--{name}", kind, text, metavar=METAVARS.get(kind))
+    corruption.add("--seed", int, "seed of masks and noise", 0)
+    source = parser.add_argument_group("how to read the signals")
     for name, (kind, text) in SOURCE_OPTIONS.items():
-        parser.add_argument(f"--source.{name}", type=kind, help=text)
-    parser.add_argument("--skip-bad", action="store_true", help="skip unreadable images, and report their number")
-    parser.add_argument("--seed", type=int, default=0, help="seed of masks and noise")
-    parser.add_argument("--workers", type=int, default=1, help="number of processes")
-    _add_writing_options(parser)
+        source.add_argument(f"--source.{name}", type=kind, help=text, metavar=METAVARS.get(kind))
+    source.add_argument("--skip-bad", action="store_true", help="skip unreadable images, and report their number")
+    output = _add_output(parser)
+    output.add("--workers", int, "number of processes", 1)
 
 
 def _corrupt(options: Namespace) -> None:
@@ -108,21 +113,20 @@ def _make(kind: type, options: dict[str, Any], what: str) -> Any:
 
 
 def _import_options(parser: ArgumentParser) -> None:
-    parser.add_argument("kind", type=Literal["fastmri", "cfl", "array"], help="format of the data")
-    parser.add_argument("path", type=str, help="file or folder of measured spectra")
-    parser.add_argument("out", type=str, help="measurement file to write")
-    sigma = (
+    data = Options(parser, "data")
+    data.add("kind", Literal["fastmri", "cfl", "array"], "format of the data")
+    data.add("path", str, "file or folder of measured spectra")
+    data.add("out", str, "measurement file to write")
+    about = (
         "standard deviation of the noise after scaling; or estimate; or a .npy file or dataset with one value a sample"
     )
-    parser.add_argument("--sigma", type=float | str, required=True, help=sigma)
-    parser.add_argument(
-        "--mask", type=str, help=".npy, .cfl or dataset of the masks; without it, zeros were not measured"
-    )
-    parser.add_argument("--basis", type=str, default="Fourier", help="basis in which the data was measured")
-    parser.add_argument("--scale", type=float, default=1.0, help="divide by this (fastMRI knees: 7e-5)")
-    parser.add_argument("--key", type=str, help="dataset of the HDF5 file")
-    parser.add_argument("--slices", type=tuple[int, int], help="fastmri: first and last slice")
-    _add_writing_options(parser)
+    data.add("--sigma", float | str, about, metavar="X", required=True)
+    data.add("--mask", str, ".npy, .cfl or dataset of the masks; without it, zeros were not measured", metavar="FILE")
+    data.add("--basis", str, "basis in which the data was measured", "Fourier")
+    data.add("--scale", float, "divide by this (fastMRI knees: 7e-5)", 1.0)
+    data.add("--key", str, "dataset of the HDF5 file")
+    data.add("--slices", tuple[int, int], "fastmri: first and last slice", metavar="[N,N]")
+    _add_output(parser)
 
 
 def _import(options: Namespace) -> None:
@@ -138,10 +142,12 @@ def _import(options: Namespace) -> None:
 
 
 def _inspect_options(parser: ArgumentParser) -> None:
-    parser.add_argument("path", type=str, help="measurement file, folder of shards, file of clean signals, or run")
-    parser.add_argument("--figure", type=str, help="PNG to write, of the first samples")
-    parser.add_argument("--clean", type=str, help="file of clean signals, to show beside the measurements")
-    parser.add_argument("--force", action="store_true", help="replace an existing figure")
+    data = Options(parser, "data")
+    data.add("path", str, "measurement file, folder of shards, file of clean signals, or run")
+    data.add("--clean", str, "clean signals, to show beside the measurements in the figure", metavar="FILE")
+    output = Options(parser, "output")
+    output.add("--figure", str, "PNG to write, of the first samples", metavar="FILE")
+    output.add("--force", bool, "replace an existing figure")
 
 
 def _inspect(options: Namespace) -> None:
@@ -151,7 +157,28 @@ def _inspect(options: Namespace) -> None:
 
 
 COMMANDS = {
-    "corrupt": Command(_corrupt_options, _corrupt),
-    "import": Command(_import_options, _import),
-    "inspect": Command(_inspect_options, _inspect),
+    "corrupt": Command(
+        "gsure corrupt SIGNALS OUT --corruption NAME --sigma X [options]",
+        _corrupt_options,
+        _corrupt,
+        (
+            "gsure corrupt digits d.h5 --corruption patches --p 0.4 --size 2 --sigma 0.02 --clean c.h5",
+            "gsure corrupt brain.nii.gz b.h5 --corruption lines --R 4 --sigma 0.01 --source.complex true",
+        ),
+    ),
+    "import": Command(
+        "gsure import KIND PATH OUT --sigma X [options]",
+        _import_options,
+        _import,
+        (
+            "gsure import fastmri singlecoil_test knees.h5 --sigma estimate --scale 7e-5",
+            "gsure import array kspace.npy k.h5 --mask mask.npy --sigma 0.01",
+        ),
+    ),
+    "inspect": Command(
+        "gsure inspect PATH [options]",
+        _inspect_options,
+        _inspect,
+        ("gsure inspect d.h5 --clean c.h5 --figure d.png", "gsure inspect runs/digits --json"),
+    ),
 }

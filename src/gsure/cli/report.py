@@ -2,13 +2,14 @@
 
 from jsonargparse import ArgumentParser, Namespace
 
-from gsure.cli import Command, call, show
+from gsure.cli import Command, Options, call, show
 
 
 def _options(parser: ArgumentParser) -> None:
-    parser.add_argument("path", type=str, help="folder of a run, or of runs and their samples and restorations")
-    parser.add_argument("--out", type=str, help="page to write, instead of report.html in the folder")
-    parser.add_argument("--force", action="store_true", help="replace an existing page")
+    Options(parser, "data").add("path", str, "folder of a run, or of runs and their samples and restorations")
+    output = Options(parser, "output")
+    output.add("--out", str, "page to write, instead of report.html in the folder", metavar="FILE")
+    output.add("--force", bool, "replace an existing page")
 
 
 def _report(options: Namespace) -> None:
@@ -17,4 +18,11 @@ def _report(options: Namespace) -> None:
     show(call(write_report, options), options.json)
 
 
-COMMANDS = {"report": Command(_options, _report)}
+COMMANDS = {
+    "report": Command(
+        "gsure report PATH [options]",
+        _options,
+        _report,
+        ("gsure report runs/digits", "gsure report experiment --out pages/experiment.html"),
+    )
+}

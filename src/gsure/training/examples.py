@@ -1,7 +1,7 @@
 """What the network learns from. Training on clean or naive data is a choice made here, and not a branch of the loop."""
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import NamedTuple, Protocol, runtime_checkable
 
@@ -124,7 +124,8 @@ def open_examples(
     measurements: Measurements, clean: Signals | None, settings: Settings
 ) -> tuple[Examples, Examples | None]:
     """Those to train on, and those held out; a group is never on both sides."""
-    _refuse(measurements, clean, settings)
+    if problems := list(_problems(measurements, clean, settings)):
+        raise ValueError("\n".join(problems))
     if settings.held_out == 0:
         return Examples(measurements, clean, settings), None
     train, held_out = measurements.split(settings.held_out, settings.seed)
@@ -134,25 +135,23 @@ def open_examples(
     return Examples(train, clean, settings), Examples(held_out, clean, judged)
 
 
-def _refuse(measurements: Measurements, clean: Signals | None, settings: Settings) -> None:
+def _problems(measurements: Measurements, clean: Signals | None, settings: Settings) -> Iterator[str]:
     if settings.train_on == "clean" and clean is None:
-        raise ValueError("--train-on clean needs the clean signals: give their file with --clean.")
+        yield "--train-on clean needs the clean signals: give their file with --clean."
     if settings.flip and not measurements.basis.is_signal:
-        raise ValueError(
+        yield (
             f"--flip mirrors measurements, which equals measuring a mirrored signal only where masks lie in signal space, "
             f"but these masks lie in {measurements.basis}: omit it."
         )
     coverage = measurements.coverage
     if settings.flip and not torch.allclose(coverage, coverage.flip(-1)):
-        raise ValueError("--flip needs a coverage E[P] that is its own mirror image, and that of this data is not.")
+        yield "--flip needs a coverage E[P] that is its own mirror image, and that of this data is not: omit it."
     if settings.train_on != "measurements":
         asked = {"--hide hides a part of": settings.hide, "--impute-at imputes the rest of": settings.impute_at}
         for does in (does for does, value in asked.items() if value):
-            raise ValueError(f"{does} what was measured, but --train-on {settings.train_on} takes all data for clean.")
+            yield f"{does} what was measured, but --train-on {settings.train_on} takes all data for clean: omit it."
     if 0 in settings.impute_at:
         try:
             check_size(math.prod(measurements.shape) // (2 if measurements.header["complex"] else 1))
         except ValueError as error:
-            raise ValueError(
-                f"{error} Remove 0 from --impute-at: the network then imputes once it has learned."
-            ) from error
+            yield f"{error} Remove 0 from --impute-at: the network then imputes once it has learned."

@@ -188,7 +188,7 @@ class Log:
             "loss": loss,
             "lr": state.optimizer.param_groups[0]["lr"],
             "steps_per_second": (state.step - self.logged) / (time.monotonic() - self.began),
-            "memory_gb": _peak_memory(self.accelerator.device) / 1e9,
+            "memory_gb": peak_memory(self.accelerator.device) / 1e9,
         }
         self._append(line)
         self.began, self.logged = time.monotonic(), state.step
@@ -216,7 +216,7 @@ def _in_words(result: Mapping[str, Any]) -> dict[str, str]:
     return {words: with_error(value["mean"], value["se"]) for words, value in found}
 
 
-def _peak_memory(device: torch.device) -> int:
+def peak_memory(device: torch.device) -> int:
     if device.type == "cuda":
         return torch.cuda.max_memory_allocated(device)
     status = Path("/proc/self/status")  # where there is one: ru_maxrss starts at the peak of the parent process

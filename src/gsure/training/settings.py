@@ -3,7 +3,7 @@
 import dataclasses
 import difflib
 import json
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import MappingProxyType
@@ -109,37 +109,38 @@ class Settings:
     def __post_init__(self) -> None:
         for name in ("multipliers", "attention", "impute_at"):
             object.__setattr__(self, name, tuple(getattr(self, name)))
+        if problems := list(self._problems()):
+            raise ValueError("\n".join(problems))
+
+    def _problems(self) -> Iterator[str]:
+        """Everything that is wrong, a sentence each."""
         for setting in dataclasses.fields(self):
             value = getattr(self, setting.name)
             if get_origin(setting.type) is Literal and value not in get_args(setting.type):
-                raise ValueError(
-                    f"{option(setting.name)} is one of {', '.join(get_args(setting.type))}, not {value!r}."
-                )
+                yield f"{option(setting.name)} is one of {', '.join(get_args(setting.type))}, not {value!r}."
         for name in AT_LEAST_1:
             if getattr(self, name) < 1:
-                raise ValueError(f"{option(name)} must be at least 1, but is {getattr(self, name)}.")
+                yield f"{option(name)} must be at least 1, but is {getattr(self, name)}."
         for name in ("warmup", "clip", "picture_every", "seed"):
             if not getattr(self, name) >= 0:
-                raise ValueError(f"{option(name)} must be at least 0, but is {getattr(self, name)}.")
+                yield f"{option(name)} must be at least 0, but is {getattr(self, name)}."
         for name in ("ema", "held_out", "dropout"):
             if not 0 <= getattr(self, name) < 1:
-                raise ValueError(f"{option(name)} must lie in [0, 1), but is {getattr(self, name)}.")
+                yield f"{option(name)} must lie in [0, 1), but is {getattr(self, name)}."
         if not self.multipliers or min(self.multipliers) < 1:
-            raise ValueError(
-                f"--multipliers are integers of at least 1, one per resolution, but are {self.multipliers}."
-            )
+            yield f"--multipliers are integers of at least 1, one per resolution, but are {self.multipliers}."
         if not 0 < self.lr < float("inf"):
-            raise ValueError(f"--lr must be a positive number, but is {self.lr}.")
+            yield f"--lr must be a positive number, but is {self.lr}."
         for name in ("t_bins", "impute_sampling_steps"):
             if getattr(self, name) > self.T:
-                raise ValueError(
+                yield (
                     f"{option(name)} divides the range of t, so it cannot exceed T = {self.T}, but is {getattr(self, name)}."
                 )
         if list(self.impute_at) != sorted({step for step in self.impute_at if step >= 0}):
-            raise ValueError(f"--impute-at are increasing numbers of steps, of at least 0, but are {self.impute_at}.")
+            yield f"--impute-at are increasing numbers of steps, of at least 0, but are {self.impute_at}."
         needs_divergence = self.objective in ("gsure-y", "gsure", "paper", "exact")
         if self.compile and needs_divergence and self.divergence == "double-backward":
-            raise ValueError(
+            yield (
                 f"torch.compile has no double backward, which {self.objective} needs: omit --compile, or add "
                 "--divergence finite-difference."
             )
@@ -163,6 +164,22 @@ class Settings:
         idle = () if self.impute_at or other.impute_at else ("impute_count", "impute_sampling_steps")
         fixed = [f.name for f in dataclasses.fields(self) if not f.metadata["free"] and f.name not in idle]
         return {name: (mine[name], theirs[name]) for name in fixed if mine[name] != theirs[name]}
+
+
+COMMON = ("train_on", "steps", "batch", "seed")
+"""Settings that most users change; the help of `gsure train` shows them first."""
+GROUPS = {
+    "objective": ("objective", "weighting", "coverage_weighting", "divergence", "divergence_fraction"),
+    "incomplete data": ("hide", "impute_at", "impute_count", "impute_sampling_steps", "flip"),
+    "model": (
+        *("network", "width", "multipliers", "attention", "layers", "patch", "groups", "dropout", "depth"),
+        *("predicts", "mask_conditioned", "schedule", "beta_1", "beta_T", "T"),
+    ),
+    "optimisation": (*("lr", "warmup", "decay", "clip", "ema", "accumulate", "precision", "channels_last", "compile"),),
+    "validation": ("held_out", "validate_on", "t_bins"),
+    "output": ("checkpoint_every", "keep", "picture_every", "log_every"),
+}
+"""The others, as the help of `gsure train` groups them."""
 
 
 def option(name: str) -> str:

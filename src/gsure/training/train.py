@@ -1,30 +1,30 @@
-"""Train: from files and settings to a run. Whatever can be refused is refused here, before any work and before any writing."""
+"""Train: from measurements and settings to a run; and a dry run, which says what that would take."""
 
 import contextlib
-import copy
-import dataclasses
+import statistics
+import time
 from os import PathLike
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any
 
 import torch
 from accelerate import Accelerator
 from torch import nn
 
 from gsure.basis import Basis
-from gsure.data.measurements import Measurements, Signals, open_clean, open_measurements
-from gsure.denoiser import Denoiser
-from gsure.display import say
-from gsure.files import Request, as_request, record_request, show_resumption
-from gsure.objective import Objective
-from gsure.training import checkpoints
-from gsure.training.checkpoints import TrainState
-from gsure.training.examples import Curriculum, Examples, Unchanging, open_examples
+from gsure.data.measurements import Measurements
+from gsure.display import duration, say
+from gsure.files import record_request, show_resumption
+from gsure.training.examples import Curriculum, Unchanging
 from gsure.training.imputation import Imputing
 from gsure.training.loop import Loop, accelerated
-from gsure.training.model import make_denoiser, make_objective, open_model
-from gsure.training.run import Log, Run, summary_writer
-from gsure.training.settings import Config, DataInfo, Settings, option
+from gsure.training.model import choose_device
+from gsure.training.run import Log, Run, peak_memory, summary_writer
+from gsure.training.settings import Settings
+from gsure.training.setup import Ready, setup
+
+TIMED = 3
+"""Steps that are timed, after one that is not: the first one also prepares."""
 
 
 def train(
@@ -57,8 +57,7 @@ def train(
     if tensorboard:
         summary_writer()  # refuses at once if it is not installed
     run = Run(Path(out), network, basis)
-    _refuse_folder(run, resume, force)
-    settings = settings or (run.config.settings if resume else Settings())
+    settings = settings or (run.config.settings if resume and run.exists() else Settings())
     request = record_request("train", arguments | {"settings": settings.changed()})
     with accelerated(settings.precision, device) as accelerator:
         ready = setup(accelerator, data, run, settings, request, clean=clean, init=init, resume=resume, force=force)
@@ -82,24 +81,6 @@ def train(
     return run
 
 
-VALIDATION = ("t_bins", "validate_on", "weighting", "coverage_weighting", "train_on", "held_out", "seed")
-"""Settings with which validations are comparable only if they are equal."""
-
-
-class Ready(NamedTuple):
-    """Everything that a loop takes, opened and checked."""
-
-    run: Run
-    config: Config
-    state: TrainState
-    examples: Examples
-    held_out: Examples | None
-    objective: Objective
-    notes: list[str]
-    """What a user should know before it starts, whether or not progress is shown."""
-    introduction: str
-
-
 def make_curriculum(ready: Ready, accelerator: Accelerator, progress: bool) -> Curriculum:
     if not ready.config.settings.impute_at:
         return Unchanging(ready.examples, ready.held_out)
@@ -108,196 +89,54 @@ def make_curriculum(ready: Ready, accelerator: Accelerator, progress: bool) -> C
     return Imputing(ready.examples, ready.held_out, folder, request, accelerator, shown)
 
 
-def setup(
-    accelerator: Accelerator,
+def dry_run(
     data: str | Path | Measurements,
-    run: Run,
-    settings: Settings,
-    request: Request,
+    out: str | Path,
+    settings: Settings | None = None,
     *,
     clean: str | Path | None = None,
     init: str | PathLike[str] | None = None,
     resume: bool = False,
     force: bool = False,
-) -> Ready:
-    """Open and check everything; then create the folder of the run, or restore its latest checkpoint."""
-    notes: list[str] = []
-    stored = run.config if resume else None
-    measurements = open_measurements(data, run.basis)
-    signals = _open_clean(clean, stored, settings, measurements, notes)
-    if stored is not None and stored.settings == settings:
-        request = stored.request  # a resumed run keeps the request that started it
-    config = Config(
-        settings,
-        DataInfo.of(measurements),
-        data=measurements.location or str(run.own_data.resolve()),
-        clean=None if signals is None else signals.location,
-        own_network=run.network is not None,
-        request=request,
-        data_request=as_request(measurements.header.get("request")),
-    )
-    if stored:
-        _refuse_changes(stored, config, force)
-        notes += _harmless_changes(stored.settings, settings)
-    examples, held_out = open_examples(measurements, signals, settings)
-    _refuse_sizes(settings, examples, held_out, accelerator.num_processes)
-    state = _make_state(accelerator, config, examples, run.network)
-    objective = make_objective(settings, config.data_info, examples.coverage, examples.max_std)
-    if stored:
-        _resume(run, state, stored.settings, settings, notes)
-    elif init is not None:
-        notes.append(_start_from(init, state))
-    accelerator.wait_for_everyone()  # all have looked, now one may write
-    if accelerator.is_main_process and resume:
-        with run.locked():
-            checkpoints.discard_after(run.checkpoints, state.step)
-            run.write_config(config)
-            run.discard_metrics_after(state.step)
-    elif accelerator.is_main_process:
-        if run.exists():
-            with run.locked():
-                notes.append(f"The run that was there is now {run.archive()}.")
-        run.start(config, state.tensors(), state.header(config.as_dict()), measurements)
-    accelerator.wait_for_everyone()
-    introduction = _introduction(accelerator, config, state, examples, held_out)
-    return Ready(run, config, state, examples, held_out, objective, notes, introduction)
-
-
-def _make_state(accelerator: Accelerator, config: Config, examples: Examples, network: nn.Module | None) -> TrainState:
-    settings, basis = config.settings, examples.measurements.basis
-    denoiser = make_denoiser(settings, config.data_info, basis, network).to(accelerator.device)
-    network = denoiser.network
-    averaged = copy.deepcopy(denoiser).requires_grad_(False).eval()
-    if settings.compile:
-        network.compile()
-    denoiser.network = accelerator.prepare(network)
-    denoiser.train()
-    return TrainState(denoiser, network, averaged, torch.optim.Adam(network.parameters(), lr=settings.lr))
-
-
-def _resume(run: Run, state: TrainState, before: Settings, settings: Settings, notes: list[str]) -> None:
-    found, complaints = checkpoints.read_latest(run.checkpoints)
-    notes += [f"{complaint} Step {found.step:,} is taken instead." for complaint in complaints]
-    comparable = all(getattr(before, name) == getattr(settings, name) for name in VALIDATION)
-    state.restore(found, keep_best=comparable)
-    if settings.steps < state.step:
-        raise ValueError(f"The run has done {state.step:,} steps already, more than --steps {settings.steps:,}.")
-    if settings.steps == state.step:
-        notes.append(f"The run has done all its {state.step:,} steps: give a larger --steps to continue.")
-
-
-def _start_from(init: str | PathLike[str], state: TrainState) -> str:
-    """Start from the averaged weights of another run."""
-    loaded = open_model(init, network=copy.deepcopy(state.network) if _has_own_network(init) else None, device="cpu")
-    assert isinstance(loaded.denoiser, Denoiser)
-    weights = loaded.denoiser.network.state_dict()
+    basis: Basis | None = None,
+    network: nn.Module | None = None,
+    device: str | torch.device | None = None,
+) -> dict[str, Any]:
+    """What `gsure.train` would do with these arguments: `problems`, a sentence each, or else the cost of the run."""
+    run = Run(Path(out), network, basis)
+    settings = settings or (run.config.settings if resume and run.exists() else Settings())
+    problems = []
     try:
-        state.network.load_state_dict(weights)
-        state.averaged.network.load_state_dict(weights)
-    except RuntimeError as error:
-        raise ValueError(
-            f"The weights of {init} do not fit the network of this run: give the settings of its network, such as --width, "
-            f"--multipliers and --mask-conditioned, and data of its shape ({str(error).splitlines()[1].strip()})"
-        ) from error
-    return f"Starts from the weights of {init}, step {loaded.step:,}."
+        choose_device(device)
+    except ValueError as error:
+        problems, device = [str(error)], "cpu"
+    with accelerated(settings.precision, device) as accelerator:
+        options: dict[str, Any] = {"clean": clean, "init": init, "resume": resume, "force": force, "write": False}
+        try:
+            ready = setup(accelerator, data, run, settings, {}, **options)
+        except ValueError as error:
+            return {"problems": problems + str(error).splitlines()}
+        if problems:
+            return {"problems": problems}
+        left = settings.steps - ready.state.step
+        seconds = time_steps(Loop(accelerator, run, ready.config, Log(run, accelerator)), ready)
+        cost = {
+            "parameters": sum(parameter.numel() for parameter in ready.state.network.parameters()),
+            "memory": f"{peak_memory(accelerator.device) / 1e9:.1f} GB",
+            "speed": f"{1 / seconds:.2g} steps/s, from {TIMED} steps of {settings.batch} on {accelerator.device.type}",
+            "time": f"{duration(left * seconds)} for {left:,} steps, without validation and imputation",
+        }
+        ready.state.denoiser.network = ready.state.network
+    return {"problems": [], "notes": ready.notes} | cost
 
 
-def _has_own_network(run: str | PathLike[str]) -> bool:
-    return Run(Path(run)).exists() and Run(Path(run)).config.own_network
-
-
-def _introduction(
-    accelerator: Accelerator, config: Config, state: TrainState, examples: Examples, held_out: Examples | None
-) -> str:
-    settings, device, processes = config.settings, accelerator.device, accelerator.num_processes
-    millions = sum(parameter.numel() for parameter in state.network.parameters()) / 1e6
-    shape = " × ".join(map(str, config.data_info.shape))
-    parts = [
-        f"{len(examples):,} measurements of {shape} (training on {settings.train_on})",
-        f"{len(held_out or ()):,} held out; {type(state.network).__name__} of {millions:.2f} M parameters",
-        f"{settings.objective}, {settings.steps:,} steps of {settings.batch}; {device.type}",
-        f"{processes} process{'es' if processes > 1 else ''}",
-        *([f"{torch.get_num_threads()} threads"] if device.type == "cpu" else []),
-        settings.precision,
-    ]
-    return ", ".join(parts)
-
-
-def _open_clean(
-    clean: str | Path | None, stored: Config | None, settings: Settings, data: Measurements, notes: list[str]
-) -> Signals | None:
-    """The file that is given; or, when a run is resumed, the one it had, if that is still there or needed."""
-    if clean is None and stored is not None and stored.clean is not None:
-        if settings.train_on == "clean" or Path(stored.clean).exists():
-            return open_clean(stored.clean, data)
-        notes.append(f"{stored.clean} is gone, so the true error is no longer logged.")
-    return None if clean is None else open_clean(clean, data)
-
-
-def _refuse_folder(run: Run, resume: bool, force: bool) -> None:
-    if resume and not run.exists():
-        raise ValueError(f"There is no run in {run.path} to resume: omit --resume to start one there.")
-    if run.exists() and not (resume or force):
-        raise ValueError(
-            f"{run.path} holds a run already: continue it with --resume, choose another --out, or add --force to archive it."
-        )
-    if run.path.exists() and not run.exists() and not run.is_empty():
-        raise ValueError(f"{run.path} exists and is not a run of gsure train: choose another --out.")
-
-
-def _harmless_changes(before: Settings, now: Settings) -> list[str]:
-    if before.steps != now.steps and now.decay != "none":
-        return [
-            f"The learning rate now falls to zero at step {now.steps:,} instead of {before.steps:,}, and differs from here on."
-        ]
-    return []
-
-
-def _refuse_changes(stored: Config, config: Config, force: bool) -> None:
-    before, now = stored.data_info, config.data_info
-    for what in ("shape", "basis"):
-        if getattr(before, what) != getattr(now, what):
-            raise ValueError(
-                f"The run was trained on measurements of {what} {getattr(before, what)}, but {config.data} has "
-                f"{getattr(now, what)}: give the file it was trained on, {stored.data}."
-            )
-    changes = [
-        f"{option(name)} was {old}, now {new}"
-        for name, (old, new) in stored.settings.differences(config.settings).items()
-    ]
-    changes += [
-        f"the data's {field.name} was {old}, now {new}"
-        for field in dataclasses.fields(DataInfo)
-        if (old := getattr(before, field.name)) != (new := getattr(now, field.name))
-    ]
-    if config.settings.train_on == "clean" and stored.clean != config.clean:
-        changes.append(f"the clean signals were {stored.clean}, now {config.clean}")
-    if stored.own_network != config.own_network:
-        changes.append("a network of your own was given only once")
-    if changes and not force:
-        raise ValueError(
-            f"The resumed run would differ: {'; '.join(changes)}. Leave that as it was, or add --force to change it."
-        )
-
-
-def _refuse_sizes(settings: Settings, examples: Examples, held_out: Examples | None, processes: int) -> None:
-    n = len(examples)
-    if processes > n:
-        raise ValueError(
-            f"There are {processes} processes, but only {n} measurements to train on: use fewer processes."
-        )
-    if settings.batch > n:
-        raise ValueError(
-            f"A batch of {settings.batch} is larger than the {n} measurements to train on: use --batch {n} or less."
-        )
-    parts = processes * settings.accumulate
-    if settings.batch % parts:
-        raise ValueError(
-            f"A batch of {settings.batch} cannot be divided over {processes} processes times {settings.accumulate} parts: use "
-            f"--batch {max(parts, settings.batch // parts * parts)}."
-        )
-    if held_out is not None and min(len(held_out), settings.validate_on) < processes:
-        raise ValueError(
-            f"{min(len(held_out), settings.validate_on)} held-out measurements cannot be shared by {processes} processes: "
-            "raise --held-out and --validate-on, or set --held-out 0."
-        )
+def time_steps(loop: Loop, ready: Ready) -> float:
+    """Median seconds of a training step. It changes the state."""
+    seconds = []
+    batches = loop.batches(ready.examples, ready.state.step, ready.state.step + TIMED + 1)
+    for parts in batches:
+        began = time.perf_counter()
+        loop.step(ready.state, ready.examples, ready.objective, parts)
+        float(ready.state.unread[-1].gradient_norm)  # waits for the device
+        seconds.append(time.perf_counter() - began)
+    return statistics.median(seconds[1:])

@@ -1,15 +1,18 @@
-"""evaluate: the quality of samples, restorations, and the denoiser itself."""
+"""evaluate: the quality of samples, restorations, and the denoiser itself. diagnose: do the method's assumptions hold?"""
 
 import inspect
+import json
 import os
 import sys
+import textwrap
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Literal
 
 from jsonargparse import ActionYesNo, ArgumentParser, Namespace
 
-from gsure.cli import Command, call, in_words, show
+from gsure.cli import Command, Options, call, in_words, show
+from gsure.cli.inference import add_computing
 from gsure.display import number
 
 # The evaluations that have an option, so that others refuse it. A test compares this with the functions.
@@ -26,46 +29,39 @@ OPTIONS = {
     "t_bins": ("denoising",),
     "checkpoint": ("denoising",),
     "batch": ("denoising",),
+    "device": ("denoising",),
     "seed": ("samples", "denoising"),
     "out": ("samples", "restorations", "denoising"),
 }
 
 
-def _options(parser: ArgumentParser) -> None:
-    parser.add_argument("what", type=Literal["samples", "restorations", "denoising"], help="what to evaluate")
-    parser.add_argument("path", type=str, help="folder of gsure sample or gsure restore; for denoising, a run")
-    parser.add_argument("--reference", type=str, help="samples: file of clean signals to compare with")
-    parser.add_argument(
-        "--measurements",
-        type=str,
-        help="samples: measurements to compare with instead; denoising: measurements to use instead of the run's",
-    )
-    parser.add_argument("--clean", type=str, help="restorations, denoising: the clean signals behind the measurements")
-    parser.add_argument(
-        "--features", type=str, help="samples: pca-K (pca-32), digits, fashion16, inception, or a TorchScript file"
-    )
-    parser.add_argument("--n", type=int, help="number to evaluate, instead of all (denoising: 256)")
-    parser.add_argument("--n-reference", type=int, help="samples: number of reference signals, instead of all")
-    parser.add_argument(
-        "--held-out",
-        action=ActionYesNo(no_prefix="no-"),
-        default=None,
-        help="samples: compare only with data that the run did not train on, as with its own measurements",
-    )
-    parser.add_argument(
-        "--full-reference",
-        action=ActionYesNo(no_prefix="no-"),
-        default=None,
-        help="samples: compare with the full reference instead of half of it",
-    )
-    parser.add_argument(
-        "--lpips", action=ActionYesNo(no_prefix="no-"), default=None, help="restorations: also compute LPIPS"
-    )
-    parser.add_argument("--t-bins", type=int, help="denoising: number of bins of t, instead of 20")
-    parser.add_argument("--checkpoint", type=Literal["best", "last"] | int | None, help="denoising: checkpoint to use")
-    parser.add_argument("--batch", type=int, help="denoising: batch size, instead of 64")
-    parser.add_argument("--seed", type=int, help="seed of halves, projections and noise, instead of 0")
-    parser.add_argument("--out", type=str, help="JSON file to write, instead of one in the folder")
+def _evaluate_options(parser: ArgumentParser) -> None:
+    data = Options(parser, "what to evaluate")
+    data.add("what", Literal["samples", "restorations", "denoising"], "what to evaluate")
+    data.add("path", str, "folder of gsure sample or gsure restore; for denoising, a run")
+    data.add("--reference", str, "samples: clean signals to compare with", metavar="FILE")
+    data.add("--clean", str, "restorations, denoising: the clean signals behind the measurements", metavar="FILE")
+    about = "samples: measurements to compare with instead; denoising: measurements to use instead of the run's"
+    data.add("--measurements", str, about, metavar="FILE")
+    data.add("--n", int, "number to evaluate, instead of all (denoising: 256)")
+    data.add("--out", str, "JSON file to write, instead of one in the folder", metavar="FILE")
+    samples = Options(parser, "samples")
+    samples.add("--features", str, "pca-K (pca-32), digits, fashion16, inception, or a TorchScript file")
+    samples.add("--n-reference", int, "number of reference signals, instead of all")
+    about = "compare only with data that the run did not train on, as with its own measurements"
+    samples.group.add_argument("--held-out", action=ActionYesNo(no_prefix="no-"), default=None, help=about)
+    about = "compare with the full reference instead of half of it"
+    samples.group.add_argument("--full-reference", action=ActionYesNo(no_prefix="no-"), default=None, help=about)
+    restorations = Options(parser, "restorations").group
+    restorations.add_argument("--lpips", action=ActionYesNo(no_prefix="no-"), default=None, help="also compute LPIPS")
+    denoising = Options(parser, "denoising")
+    denoising.add("--t-bins", int, "number of bins of t, instead of 20")
+    about = "checkpoint to use; a number is a step"
+    denoising.add("--checkpoint", Literal["best", "last"] | int | None, about, metavar="best|last|N")
+    computing = Options(parser, "computing")
+    computing.add("--batch", int, "denoising: batch size, instead of 64")
+    computing.add("--device", str, "denoising: device, such as cpu or cuda:1; by default a GPU if there is one")
+    computing.add("--seed", int, "seed of halves, projections and noise, instead of 0")
 
 
 def _evaluate(options: Namespace) -> None:
@@ -155,4 +151,53 @@ def _aligned(rows: list[list[str]]) -> list[str]:
     return [row[0].ljust(first) + "".join(f"  {c:>{w}}" for c, w in zip(row[1:], widths, strict=True)) for row in rows]
 
 
-COMMANDS = {"evaluate": Command(_options, _evaluate)}
+def _diagnose_options(parser: ArgumentParser) -> None:
+    data = Options(parser, "model and data")
+    data.add("run", str, "folder of a run; the diagnosis goes to its subfolder diagnosis")
+    about = "a run trained on clean signals (--train-on clean), to compare with"
+    data.add("--reference-run", str, about, metavar="FOLDER")
+    about = "the clean signals behind the run's data, for errors of entries that were not measured"
+    data.add("--clean", str, about, metavar="FILE")
+    data.add("--n", int, "maximum number of held-out measurements to check", 512)
+    checkpoint = Literal["best", "last"] | int
+    data.add("--checkpoint", checkpoint, "checkpoint to use; a number is a step", "best", metavar="best|last|N")
+    Options(parser, "output").add("--force", bool, "replace an existing diagnosis")
+    add_computing(parser, batch=128)
+
+
+def _diagnose(options: Namespace) -> None:
+    from gsure.evaluation.diagnose import FOLDER, diagnose
+
+    result = call(diagnose, options, model=options.run)
+    if options.json:
+        sys.stdout.write(json.dumps(result, ensure_ascii=False) + "\n")
+        return
+    folder = Path(options.run) / FOLDER
+    for check in result["checks"]:
+        sys.stdout.write(f"{check['title']}  {check['verdict']}\n")
+        if check["words"]:
+            sys.stdout.write(textwrap.indent(textwrap.fill(check["words"], 100), "    ") + "\n")
+    show({"figures": str(folder)}, as_json=False)
+
+
+COMMANDS = {
+    "evaluate": Command(
+        "gsure evaluate {samples,restorations,denoising} PATH [options]",
+        _evaluate_options,
+        _evaluate,
+        (
+            "gsure evaluate samples samples --reference test-clean.h5",
+            "gsure evaluate restorations restored --clean test-clean.h5",
+            "gsure evaluate denoising runs/digits",
+        ),
+    ),
+    "diagnose": Command(
+        "gsure diagnose RUN [options]",
+        _diagnose_options,
+        _diagnose,
+        (
+            "gsure diagnose runs/digits",
+            "gsure diagnose runs/digits --clean c.h5 --reference-run runs/clean",
+        ),
+    ),
+}

@@ -1,0 +1,93 @@
+"""sample and restore: the uses of a trained model."""
+
+from pathlib import Path
+from typing import Literal
+
+from jsonargparse import ArgumentParser, Namespace
+
+from gsure.cli import Command, Options, call, show
+
+CHECKPOINT = Literal["best", "last"] | int
+SPACING = Literal["even", "quadratic", "logsnr"]
+
+
+def add_computing(parser: ArgumentParser, batch: int) -> None:
+    """Options of everything that runs a network."""
+    computing = Options(parser, "computing")
+    computing.add("--batch", int, "batch size of the network", batch)
+    computing.add("--device", str, "device, such as cpu or cuda:1; by default a GPU if there is one")
+    computing.add("--seed", int, "seed of the noise", 0)
+
+
+def _sample_options(parser: ArgumentParser) -> None:
+    model = Options(parser, "model")
+    model.add("run", str, "folder of a run, or a checkpoint file")
+    model.add("--checkpoint", CHECKPOINT, "checkpoint to use; a number is a step", "best", metavar="best|last|N")
+    sampling = Options(parser, "sampling")
+    sampling.add("--n", int, "number of samples", required=True)
+    sampling.add("--sampler", Literal["ddim", "ddpm", "dpm++", "unipc"], "sampler, see docs/sampling.md", "ddim")
+    sampling.add("--steps", int, "sampling steps", 50)
+    sampling.add("--spacing", SPACING, "spacing of the timesteps; each sampler has its own default")
+    sampling.add("--eta", float, "ddim: 0 is deterministic, 1 ancestral sampling", 0.0)
+    sampling.add("--clip", bool, "clip each estimate to -1..1; for images only")
+    output = Options(parser, "output")
+    output.add("--out", str, "folder to write; an unfinished one is resumed", metavar="FOLDER", required=True)
+    add_computing(parser, batch=128)
+
+
+def _sample(options: Namespace) -> None:
+    from gsure.inference.sample import sample
+
+    samples = call(sample, options, model=options.run)
+    summary = {"folder": options.out, "samples": len(samples), "shape": list(samples.shape)}
+    show(summary | {"picture": str(Path(options.out) / "grid.png")}, options.json)
+
+
+def _restore_options(parser: ArgumentParser) -> None:
+    data = Options(parser, "model and data")
+    data.add("run", str, "folder of a run, or a checkpoint file")
+    data.add("measurements", str, "measurements to restore, a file or a folder of shards")
+    data.add("--checkpoint", CHECKPOINT, "checkpoint to use; a number is a step", "best", metavar="best|last|N")
+    data.add("--clean", str, "clean signals, to report PSNRs and show errors", metavar="FILE")
+    data.add("--limit", int, "restore only the first so many measurements")
+    method = Options(parser, "method")
+    about = "posterior sampler; moments is more accurate and slower"
+    method.add("--method", Literal["ddrm", "moments"], about, "ddrm")
+    method.add("--draws", int, "number of posterior samples used for the mean and standard deviation", 8)
+    method.add("--steps", int, "sampling steps of each posterior sample", 100)
+    method.add("--spacing", SPACING, "spacing of the timesteps", "even")
+    method.add("--eta", float, "0 is deterministic, 1 adds as much noise as possible", 0.85)
+    method.add("--eta-b", float, "ddrm: weight of the measurement at measured entries", 1.0)
+    output = Options(parser, "output")
+    output.add("--out", str, "folder to write; an unfinished one is resumed", metavar="FOLDER", required=True)
+    output.add("--volumes", Literal["nifti", "cfl"], "also write each group as a volume in this format")
+    output.add("--panels", int, "number of restorations to draw", 8)
+    add_computing(parser, batch=64)
+
+
+def _restore(options: Namespace) -> None:
+    from gsure.inference.restore import restore
+
+    show(call(restore, options, model=options.run).summary, options.json)
+
+
+COMMANDS = {
+    "sample": Command(
+        "gsure sample RUN --n N --out FOLDER [options]",
+        _sample_options,
+        _sample,
+        (
+            "gsure sample runs/digits --n 64 --out samples",
+            "gsure sample runs/digits --n 1000 --sampler dpm++ --steps 10 --out samples-fast",
+        ),
+    ),
+    "restore": Command(
+        "gsure restore RUN MEASUREMENTS --out FOLDER [options]",
+        _restore_options,
+        _restore,
+        (
+            "gsure restore runs/digits new.h5 --out restored",
+            "gsure restore runs/brains scans.h5 --volumes nifti --out restored",
+        ),
+    ),
+}

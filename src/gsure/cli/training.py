@@ -1,0 +1,113 @@
+"""train: the settings come from a preset, from options, and from the run that is resumed."""
+
+import dataclasses
+import os
+import sys
+from pathlib import Path
+from typing import Any
+
+import yaml
+from jsonargparse import SUPPRESS, ArgumentParser, Namespace
+
+from gsure.cli import Command, Options, call, show
+from gsure.training.settings import COMMON, GROUPS, Settings, option, preset_names, read_preset
+
+
+def _options(parser: ArgumentParser) -> None:
+    common = Options(parser, "common options")
+    common.add("data", str, "measurement file, or a folder of shards")
+    common.add("--out", str, "folder of the run", metavar="FOLDER", required=True)
+    common.add("--preset", str, f"settings to start from: {', '.join(preset_names())}")
+    common.add("--clean", str, "clean signals, for --train-on clean or to log the true error", metavar="FILE")
+    _add_settings(common, COMMON)
+    common.add("--resume", bool, "resume from the latest checkpoint in --out")
+    common.add("--force", bool, "move an existing run in --out aside; or resume with changed settings")
+    common.add("--dry-run", bool, "check everything, print the settings and the cost, and stop")
+    for title, names in GROUPS.items():
+        group = Options(parser, title)
+        if title == "model":
+            group.add("--init", str, "start from the weights of this run", metavar="RUN")
+        _add_settings(group, names)
+    computing = Options(parser, "computing")
+    computing.add("--device", str, "device, such as cpu or cuda:1; by default a GPU if there is one")
+    computing.add("--threads", int, "CPU threads of each process, instead of PyTorch's choice")
+    computing.add("--tensorboard", bool, "also log for TensorBoard, in the folder of the run")
+
+
+def _add_settings(options: Options, names: tuple[str, ...]) -> None:
+    settings = {setting.name: setting for setting in dataclasses.fields(Settings)}
+    for setting in (settings[name] for name in names):
+        default = setting.default
+        shown = ("yes" if default else "no") if isinstance(default, bool) else _as_yaml(default)
+        about = f"{setting.metadata['help']} (default: {shown})"
+        metavar = "[N,...]" if isinstance(default, tuple) else None
+        kind: Any = setting.type
+        options.add(option(setting.name), kind, about, SUPPRESS, metavar)
+
+
+def _train(options: Namespace) -> None:
+    import torch
+
+    from gsure.training.run import Run, inspect
+    from gsure.training.train import train
+
+    given = {setting.name: options[setting.name] for setting in dataclasses.fields(Settings) if setting.name in options}
+    if options.threads is not None:
+        if options.threads < 1:
+            raise ValueError(f"--threads must be at least 1, but is {options.threads}.")
+        torch.set_num_threads(options.threads)
+    if options.dry_run:
+        _rehearse(options, given)
+        return
+    run = Run(Path(options.out))
+    before = run.config.settings if options.resume and run.exists() else Settings()
+    settings = _settings(options, before, given)
+    call(train, options, settings=settings, network=None)  # --network is a setting; train(network=) a module
+    if os.environ.get("RANK", "0") == "0":
+        show(inspect(options.out), options.json)
+
+
+def _settings(options: Namespace, before: Settings, given: dict[str, Any]) -> Settings:
+    if options.preset is not None:
+        given = read_preset(options.preset, given)
+    return dataclasses.replace(before, **given)
+
+
+def _rehearse(options: Namespace, given: dict[str, Any]) -> None:
+    """Print what would be refused and what the run would cost; an error lists all problems."""
+    from gsure.training.run import Run
+    from gsure.training.train import dry_run
+
+    run, problems = Run(Path(options.out)), list[str]()
+    settings = before = run.config.settings if options.resume and run.exists() else Settings()
+    try:
+        settings = _settings(options, before, given)
+    except ValueError as error:
+        problems += str(error).splitlines()
+    found = call(dry_run, options, settings=settings, network=None)
+    if problems := problems + found.pop("problems"):
+        count = "One problem" if len(problems) == 1 else f"{len(problems)} problems"
+        raise ValueError(f"{count} to fix before training:\n" + "\n".join(f"  - {problem}" for problem in problems))
+    chosen = {name: _as_yaml(value) for name, value in dataclasses.asdict(settings).items()}
+    if options.json:
+        show({"settings": chosen} | found, as_json=True)
+        return
+    sys.stdout.write(yaml.safe_dump(chosen, sort_keys=False) + "\n")
+    show(found, as_json=False)
+
+
+def _as_yaml(value: Any) -> Any:
+    return list(value) if isinstance(value, tuple) else value
+
+
+COMMANDS = {
+    "train": Command(
+        "gsure train DATA --out RUN [options]",
+        _options,
+        _train,
+        (
+            "gsure train d.h5 --preset digits --out runs/digits",
+            "gsure train d.h5 --out runs/digits --resume",
+        ),
+    )
+}
