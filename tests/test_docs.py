@@ -140,9 +140,13 @@ def test_the_table_of_presets_names_them_all():
         assert f"`{base}`" in table or f"`{base[-4:]}`" in table, base
 
 
-@pytest.mark.parametrize("page", ["training", "sampling", "restoration", "report", "evaluation", "diagnosis"])
+@pytest.mark.parametrize(
+    "page", ["training", "sampling", "restoration", "report", "evaluation", "diagnosis", "command-line"]
+)
 def test_every_command_of_the_pages_about_models_is_understood(figures, page):
     commands = [step.code for step in figures.steps(page) if step.is_command]
     assert commands
     for command in commands:
-        make_parser().parse_args(shlex.split(command)[1:])
+        words = shlex.split(command)[1:]
+        if "--print_config" not in words and ">" not in words:
+            make_parser().parse_args(words)

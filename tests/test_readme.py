@@ -1,29 +1,47 @@
-"""The README's Python runs as printed, only shorter."""
+"""The README's Python runs as printed, with a small network and few steps."""
 
 import re
+import shlex
 
 import numpy as np
 import torch
 from conftest import ROOT
+from running import QUICK
 
 import gsure
+from gsure.cli import make_parser
+
+README = (ROOT / "README.md").read_text()
 
 
-def shortened(code: str) -> str:
-    """The same calls on a network and a number of steps that a test can afford."""
-    for long, short in {"20_000": "2", "size=32, channels=1": "32, 1, 16, (1, 2), ()", "steps=50": "steps=2"}.items():
-        assert long in code
-        code = code.replace(long, short)
-    return code
-
-
-def test_the_ten_lines_run(tmp_path, monkeypatch, generator):
+def test_the_quick_start_in_python_goes_from_arrays_to_mean_and_std(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
-    np.save("faces.npy", torch.rand(300, 32, 32, generator=generator).numpy())
-    faces = gsure.open_source("faces.npy")
-    gsure.corrupt(faces, "faces-p04.h5", gsure.corruption.Patches(p=0.4, size=4), 0.02)
-    (code,) = re.findall(r"```python\n(.*?)```", (ROOT / "README.md").read_text(), flags=re.DOTALL)
+    source = gsure.open_source("phantom", size=16, n=40)
+    images = torch.from_numpy(np.stack([source[k].x for k in range(len(source))]))
+    np.save("kspace.npy", gsure.as_complex(gsure.Fourier().to_spectral(images))[:, 0].numpy())
+    mask = np.random.default_rng(0).random((40, 1, 16)) < 0.4
+    mask[..., 7:10] = True
+    np.save("mask.npy", mask)
+    (code,) = re.findall(r"```python\n(.*?)```", README, flags=re.DOTALL)
+    assert len([line for line in code.splitlines() if line]) <= 10
+    train, restore = gsure.train, gsure.restore
+    monkeypatch.setattr(gsure, "train", lambda data, out, **options: train(data, out, QUICK))
+    monkeypatch.setattr(gsure, "restore", lambda run, data, **options: restore(run, data, steps=2, **options))
     scope: dict = {}
-    exec(shortened(code), scope)  # noqa: S102
-    assert scope["x"].shape == (64, 1, 32, 32)
-    assert torch.isfinite(scope["x"]).all()
+    exec(code, scope)  # noqa: S102
+    assert scope["image"].shape == scope["error"].shape == (8, 1, 16, 16)
+    assert torch.isfinite(scope["image"]).all()
+    assert (scope["error"] >= 0).all()
+    assert "k-space of 40 images of 16 × 16" in capsys.readouterr().err
+
+
+def test_every_command_of_the_readme_is_understood():
+    blocks = re.findall(r"```\n(.*?)```", README, flags=re.DOTALL)
+    commands = [line for block in blocks for line in block.splitlines() if line.startswith("gsure ")]
+    assert len(commands) >= 6
+    for command in commands:
+        make_parser().parse_args(shlex.split(command)[1:])
+
+
+def test_the_readme_is_short():
+    assert len(README.splitlines()) <= 150

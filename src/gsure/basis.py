@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 import torch
-from jaxtyping import Float
+from jaxtyping import Float, Int, Shaped
 from torch import Tensor
 
 from gsure.random import Stream, keyed_generator
@@ -31,6 +31,10 @@ class Basis(ABC):
     @abstractmethod
     def to_signal(self, xbar: Float[Tensor, "b *n"]) -> Float[Tensor, "b *n"]:
         """x = V x̄."""
+
+    def conjugates(self, values: Shaped[Tensor, "b *n"]) -> Shaped[Tensor, "b *n"]:
+        """The values, such as those of a mask, at the entries that say the same if images are real: here, each its own."""
+        return values
 
 
 @dataclass(frozen=True)
@@ -58,6 +62,20 @@ class Fourier(Basis):
 
     def to_signal(self, xbar: Float[Tensor, "b c h w"]) -> Float[Tensor, "b c h w"]:
         return _centred(torch.fft.ifft2, xbar)
+
+    def conjugates(self, values: Shaped[Tensor, "b _ _ _"]) -> Shaped[Tensor, "b _ _ _"]:
+        """Those at -k for each frequency k, along the axes that have more than one."""
+        rows, columns = (mirrored(size).to(values.device) for size in values.shape[-2:])
+        return values[..., rows, :][..., columns]
+
+
+def mirrored(n: int) -> Int[Tensor, " n"]:
+    """Where frequency -k is, for each k of a centred Fourier transform.
+
+    >>> mirrored(4).tolist(), mirrored(5).tolist(), mirrored(1).tolist()
+    ([0, 3, 2, 1], [4, 3, 2, 1, 0], [0])
+    """
+    return (2 * (n // 2) - torch.arange(n)) % n
 
 
 def _centred(transform: Callable[..., Tensor], x: Tensor) -> Tensor:
@@ -166,9 +184,9 @@ class Dense(Basis):
     def from_operators(H: Float[Tensor, "*k m n"], tolerance: float = 1e-4) -> "Dense":
         """The V that operators H = U Σ Vᵀ share: one matrix, or a stack of them. Refused if they do not share one.
 
-        All HᵀH are diagonal in V, if they commute. The eigenvectors of a random mixture of them are then such a V. `tolerance`
-        is the largest share of HᵀH (in the Frobenius norm) that may remain off the diagonal. `Measurement.from_operators`
-        turns what was measured with these operators into measurements.
+        All HᵀH are diagonal in V, if they commute. The eigenvectors of a random mixture of them are then nearly such a V;
+        small rotations make it exact. `tolerance` is the largest share of HᵀH (in the Frobenius norm) that may remain off the
+        diagonal. `Measurement.from_operators` turns what was measured with these operators into measurements.
 
         >>> H = torch.tensor([[[1.0, 1.0], [0.0, 0.0]], [[0.0, 0.0], [1.0, -1.0]]])  # a sum, or a difference
         >>> (Dense.from_operators(H).V.abs() * 2**0.5).round()
@@ -188,6 +206,8 @@ class Dense(Basis):
         generator = keyed_generator(0, Stream.SHARED_BASIS)
         mixture = torch.rand(len(gram), generator=generator, dtype=torch.float64) / sizes.cpu()
         V = torch.linalg.eigh((mixture.to(gram)[:, None, None] * gram).sum(0)).eigenvectors.flip(1)
+        for _ in range(5):
+            V = _rotated(V, gram)
         rotated = V.mT @ gram @ V
         apart = (rotated - torch.diag_embed(rotated.diagonal(dim1=1, dim2=2))).flatten(1).norm(dim=1) / sizes
         if float(apart.max()) > tolerance:
@@ -199,11 +219,25 @@ class Dense(Basis):
             )
         return Dense(V)
 
+    def __repr__(self) -> str:
+        return f"Dense({len(self.V)} × {len(self.V)})"
+
     def to_spectral(self, x: Float[Tensor, "b *n"]) -> Float[Tensor, "b *n"]:
         return (x.flatten(1) @ self.V.to(x)).reshape(x.shape)
 
     def to_signal(self, xbar: Float[Tensor, "b *n"]) -> Float[Tensor, "b *n"]:
         return (xbar.flatten(1) @ self.V.to(xbar).mT).reshape(xbar.shape)
+
+
+def _rotated(V: Float[Tensor, "n n"], gram: Float[Tensor, "k n n"]) -> Float[Tensor, "n n"]:
+    """V after the small rotations that make all VᵀGV more diagonal, to first order in their off-diagonal entries."""
+    rotated = V.mT @ gram @ V
+    diagonal = rotated.diagonal(dim1=1, dim2=2)
+    differences = diagonal[:, :, None] - diagonal[:, None, :]
+    total = (differences**2).sum(0)
+    angles = -(rotated * differences).sum(0) / torch.where(total > 0, total, 1.0)
+    angles = torch.where(total > 1e-12 * total.max(), angles.clamp(-0.1, 0.1), 0.0)
+    return V @ torch.linalg.matrix_exp(angles)
 
 
 def check_basis(basis: Basis, shape: Sequence[int]) -> None:

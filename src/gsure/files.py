@@ -65,7 +65,9 @@ def replacing(path: Path) -> Iterator[Path]:
 def refuse_existing(path: Path, force: bool) -> None:
     """Nothing is replaced without `force`; and even so nothing but a file, or a folder of shards."""
     if path.exists() and not force:
-        raise FileExistsError(f"{path} exists already: choose another name, or add --force to replace it.")
+        raise FileExistsError(
+            f"{path} exists already: choose another name, or replace it with --force (in Python, force=True)."
+        )
     if path.is_dir() and (foreign := [p.name for p in sorted(path.iterdir()) if not p.match("shard-*.h5")]):
         raise FileExistsError(f"{path} is a folder with other things in it ({foreign[0]}): choose another name.")
 

@@ -5,7 +5,7 @@
 This is all that training, sampling and restoration ever see of y = H x + z; nothing downstream knows U, Σ or H.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -13,6 +13,7 @@ import torch
 from jaxtyping import Float, Shaped
 from torch import Tensor
 
+from gsure.random import Seed, as_generators, uniform
 from gsure.schedule import TOLERANCE
 
 Index = int | np.integer | slice | list[int] | np.ndarray | Tensor
@@ -112,7 +113,7 @@ class Measurement:
         H: Float[Tensor, "*b m n"],
         V: Float[Tensor, "n n"],
         sigma_0: Shaped[Tensor, "..."] | float,
-        cutoff: float = 1e-6,
+        cutoff: float = 1e-4,
     ) -> "Measurement":
         """Measurements y = H x + z as they are in the basis V = `gsure.Dense.from_operators(H).V`, of shape (b, n).
 
@@ -188,6 +189,55 @@ class Measurement:
         kept = float(self.mask.expand_as(self.ybar).mean())
         shape = tuple(self.shape[1:])
         return f"Measurement({len(self)} of shape {shape}, {100 * kept:.0f} % kept, std up to {self.max_std:.3g})"
+
+
+Partner = Callable[[Tensor], Tensor]
+"""Takes a mask to that of the entries that say the same: of real images, frequency k and -k."""
+
+
+def draw_hidden(
+    measurement: Measurement,
+    share: float | tuple[float, float],
+    generator: Seed,
+    unit: Sequence[int] = (),
+    always: Shaped[Tensor, "..."] | None = None,
+    partner: Partner | None = None,
+) -> Float[Tensor, "..."]:
+    """Which measured units to hide, at the shape of the mask: 1 is hidden. To train on them, or to judge a model by them.
+
+    share    probability that a unit is hidden; a pair is a range, from which one is drawn for each sample
+    unit     block of mask entries that is measured or missing together, such as (4, 4); () takes entries one by one
+    always   1 for entries that every measurement has, such as the centre of k-space: they are never hidden
+    partner  if entries come in pairs that say the same, both are hidden
+
+    At least one measured unit is shown.
+    """
+    mask, generator = measurement.mask, as_generators(generator, measurement.ybar.device)
+    mask = mask.expand(len(measurement), *mask.shape[1:])
+    block = ([1] * mask.ndim + list(unit))[1 - mask.ndim :]
+    if mask[0].numel() == 1 or any(size % side for size, side in zip(mask.shape[1:], block, strict=True)):
+        raise ValueError(
+            f"Units of {tuple(block)} cannot be hidden in masks of shape {tuple(mask.shape[1:])}: set unit to the block that "
+            "is measured or missing together, and expand a mask that is one number."
+        )
+    units = [size // side for size, side in zip(mask.shape[1:], block, strict=True)]
+    scores = uniform((len(mask), *units), generator, like=measurement.ybar)
+    for dim, side in enumerate(block, start=1):
+        scores = scores.repeat_interleave(side, dim)
+    if partner is not None:
+        scores = torch.minimum(scores, partner(scores))
+    low, high = share if isinstance(share, tuple) else (share, share)
+    rate = torch.as_tensor(low, dtype=mask.dtype, device=mask.device)
+    if high > low:
+        drawn = uniform((len(mask),), generator, like=measurement.ybar)
+        rate = (low + (high - low) * drawn).reshape(-1, *[1] * (mask.ndim - 1))
+    hidden = mask * (scores < rate)
+    if always is not None:
+        hidden = hidden * (1 - always.to(mask))
+    shown = mask - hidden
+    nothing = shown.flatten(1).sum(1).reshape(rate.shape if rate.ndim else (-1, *[1] * (mask.ndim - 1))) == 0
+    last = (mask * scores).flatten(1).amax(1).reshape(nothing.shape)
+    return torch.where(nothing & (mask * scores >= last), 0.0, hidden)
 
 
 def _per_sample(part: Tensor, measurement: Measurement) -> Tensor:

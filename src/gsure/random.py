@@ -37,6 +37,9 @@ class Stream(enum.Enum):
     CHECK_BASIS = enum.auto()
     CHECK_CORRUPTION = enum.auto()
     SHARED_BASIS = enum.auto()
+    # the Gaussian prior
+    GAUSSIAN_HIDDEN = enum.auto()
+    GAUSSIAN_START = enum.auto()
     # training
     WEIGHTS = enum.auto()
     TRAIN = enum.auto()

@@ -282,8 +282,8 @@ def test_mistakes_cost_a_sentence_and_no_data(here, capsys, generator):
         file["kspace"] = kspace(2, generator)[1]
     phantom = ["corrupt", "phantom", "x.h5", "--source.size", 16, "--source.n", 4, "--sigma", 0.1, "--corruption"]
     for words, message in [
-        (DIGITS, "d.h5 exists already: choose another name, or add --force"),
-        ([*DIGITS[:2], "x.h5", *DIGITS[3:], "--clean", "x.h5"], "must go to two files"),
+        (DIGITS, "d.h5 exists already: choose another name, or replace it with --force"),
+        ([*DIGITS[:2], "x.h5", *DIGITS[3:], "--clean", "x.h5"], "must go to two different files"),
         (["corrupt", "digits", "x.h5", "--corruption", "dust", "--sigma", 1], "no corruption 'dust'; there are patches"),
         (["corrupt", "digits", "x.h5", "--corruption", "patches", "--size", 2, "--sigma", 1], "needs --p"),
         (["corrupt", "digits", "x.h5", "--corruption", "pixels", "--p", 0.5, "--R", 2, "--sigma", 1], "no option --R"),
@@ -293,7 +293,7 @@ def test_mistakes_cost_a_sentence_and_no_data(here, capsys, generator):
         (["corrupt", "nowhere/", "x.h5", "--corruption", "noise", "--sigma", 1], "nowhere"),
         ([*phantom, "lines", "--R", 100], "R = 100"),
         (["import", "array", "k.npy", "x.h5", "--mask", "narrow.npy", "--sigma", 1], "does not broadcast"),
-        (["import", "array", "k.npy", "x.h5", "--mask", "odd.npy", "--sigma", 1], "must be 0 (dropped) or 1 (kept)"),
+        (["import", "array", "k.npy", "x.h5", "--mask", "odd.npy", "--sigma", 1], "must be 0 (missing) or 1 (measured)"),
         (["import", "array", "nan.npy", "x.h5", "--sigma", 1], "Sample 1, of group 1, has 1 values that are NaN"),
         (["import", "fastmri", "nokspace.h5", "x.h5", "--sigma", 1], "nokspace.h5 has no dataset kspace"),
         (["import", "fastmri", "nomask.h5", "x.h5", "--sigma", 1], "and no mask"),
@@ -301,7 +301,7 @@ def test_mistakes_cost_a_sentence_and_no_data(here, capsys, generator):
         (["inspect", "k.npy"], " HDF5 file"),
         (["inspect", "none.h5"], "There is no file none.h5"),
         (["inspect", "d.h5", "--figure", "x.png", "--clean", "d.h5"], "where signals are wanted"),
-        (["inspect", "d.h5", "--clean", "d.h5"], "say where, by --figure"),
+        (["inspect", "d.h5", "--clean", "d.h5"], "has no effect without --figure"),
         (["inspect", "d.h5", "--figure", "k.npy"], "k.npy exists already"),
         (["inspect", "empty"], "no shards"),
         (["corrupt", "d.h5", "x.h5", "--corruption", "noise", "--sigma", 1], "holds measurements already"),
@@ -316,7 +316,7 @@ def test_mistakes_cost_a_sentence_and_no_data(here, capsys, generator):
         (["import", "array", "k.npy", "x.h5", "--sigma", 1, "--limit", -3], "limit of at least 1"),
         ([*DIGITS[:2], "x.h5", *DIGITS[3:], "--limit", 0], "limit of at least 1"),
         ([*DIGITS[:2], "x.h5", *DIGITS[3:], "--workers", 0], "workers must be at least 1"),
-        ([*DIGITS[:2], "d.h5/x.h5", *DIGITS[3:]], "cannot be written there"),
+        ([*DIGITS[:2], "d.h5/x.h5", *DIGITS[3:]], "cannot be created"),
     ]:  # fmt: skip
         assert message in complaint(capsys, *words), words
     assert not (here / "x.h5").exists()
@@ -401,7 +401,7 @@ def test_conflicting_outputs_are_refused_before_any_work(here, capsys, shards):
     run(*small)
     run(*[*DIGITS, "--limit", 40, "--shards", 3 - shards, "--force"])  # a folder for a file, a file for a folder
     assert len(gsure.open("d.h5")) == 40
-    assert "lies inside of d.h5" in complaint(capsys, *small, "--force", "--clean", "d.h5/c.h5")
+    assert "lies inside d.h5" in complaint(capsys, *small, "--force", "--clean", "d.h5/c.h5")
 
 
 @dataclasses.dataclass(frozen=True)

@@ -375,7 +375,7 @@ def test_a_second_writer_never_takes_the_place_of_the_first(tmp_path, generator,
     assert gsure.open(tmp_path / "m.h5")[:].ybar.equal(m.ybar)
     with Writer(tmp_path / "n.h5", 9, m.shape[1:], HEADER, **options) as writer:
         writer.append(m, ["a"] * 9, [1.0] * 9, torch.full((9,), 0.1))
-        with pytest.raises(ValueError, match="was to hold 9 samples, and has them all"):
+        with pytest.raises(ValueError, match="is full: it was created for 9 samples"):
             writer.append(m, ["a"] * 9, [1.0] * 9, torch.full((9,), 0.1))
 
 

@@ -208,7 +208,7 @@ def test_nifti_refuses_by_name_what_it_cannot_use(tmp_path):
         Nifti(tmp_path / "foreign.nii")
     whole = write_nifti(tmp_path / "cut.nii.gz", RNG.normal(size=(20, 20, 20))).read_bytes()
     (tmp_path / "cut.nii.gz").write_bytes(whole[: len(whole) // 2])
-    with pytest.raises(ValueError, match=r"cut\.nii\.gz cannot be read, it may be cut short"):
+    with pytest.raises(ValueError, match=r"cut\.nii\.gz cannot be read \(.*\): it may be truncated"):
         Nifti(tmp_path / "cut.nii.gz")[0]
     with pytest.raises(ValueError, match=r"has shape \(4, 4\)"):
         Nifti(write_nifti(tmp_path / "flat.nii", VOXELS[:4, :4, 0]))
@@ -437,7 +437,8 @@ def test_ismrmrd_asks_for_a_coil(tmp_path):
 def test_ismrmrd_refuses_what_is_not_a_complete_cartesian_slice(tmp_path):
     kspace = noise(2, 1, 1, 16, 10)
     with pytest.raises(
-        ValueError, match=r"lacks 5 of 10 lines of the image \{'slice': 0.*undersampled, use gsure import"
+        ValueError,
+        match=r"lacks 5 of 10 lines of the image \{'slice': 0.*undersampled\. Save .* use gsure import array",
     ):
         Ismrmrd(write_raw(tmp_path / "a.h5", kspace, lines=range(0, 10, 2)))
     with pytest.raises(ValueError, match="has a radial trajectory"):

@@ -508,7 +508,7 @@ def test_a_run_whose_assumptions_are_broken_is_told_so_without_clean_signals(fil
     [
         (["oracle"], "was trained on clean signals, so it makes no assumptions on masks"),
         (["d.h5"], "is not a run of gsure train"),
-        (["run", "--reference-run", "oracle"], "needs clean signals: give them by --clean"),
+        (["run", "--reference-run", "oracle"], "needs clean signals: give them with --clean"),
         (["run", "--reference-run", "run", "--clean", "c.h5"], "was trained with --train-on measurements"),
         (["bad", "--clean", "c.h5"], "not of one run of gsure corrupt"),
         (["run", "--n", "5"], "n must be at least 40"),

@@ -15,7 +15,7 @@ from skimage.metrics import peak_signal_noise_ratio, structural_similarity
 import gsure
 from gsure import cli
 from gsure import evaluation as evaluate
-from gsure.cli.evaluate import OPTIONS
+from gsure.cli.evaluation import OPTIONS
 from gsure.data.measurements import Signals
 from gsure.data.sources import open_source
 from gsure.data.writer import Writer
@@ -252,8 +252,8 @@ def test_what_cannot_be_evaluated_is_refused_by_a_sentence(files, tmp_path, mixe
         "too few for 32 features": {"reference": clean, "features": "digits", "n": 20},
         "there are 400: draw more": {"reference": clean, "n": 401},
         "must be at least 1": {"reference": clean, "n": 0},
-        "A reference of 1 has no two halves": {"reference": clean, "n_reference": 1},
-        r"of shape \(1, 8, 8\), but those of .* real, of shape \(1, 4, 4\)": {"reference": small},
+        "A reference of 1 cannot be split": {"reference": clean, "n_reference": 1},
+        r"of shape \(1, 8, 8\), but .* has real signals of shape \(1, 4, 4\)": {"reference": small},
         "16x16, but the signals have shape": {"reference": clean, "features": "fashion16"},
         "holds measurements, where signals are wanted": {"reference": files / "d.h5"},
     }.items():
@@ -345,7 +345,7 @@ def test_restorations_that_do_not_fit_the_clean_signals_are_refused(restored, tm
     with pytest.raises(ValueError, match="not of the volumes"):
         gsure.evaluate_restorations(folder, clean=others)
     smaller = write(tmp_path / "smaller.h5", torch.randn(7, 2, 8, 8, generator=generator), complex=True)
-    with pytest.raises(ValueError, match=r"have shape \(2, 12, 10\), but those of"):
+    with pytest.raises(ValueError, match=r"have shape \(2, 12, 10\), but .* has signals of shape"):
         gsure.evaluate_restorations(folder, clean=smaller)
     with pytest.raises(ValueError, match="LPIPS compares images in the range"):
         gsure.evaluate_restorations(folder, clean=clean, lpips=True)
@@ -384,7 +384,7 @@ def test_denoising_is_judged_with_clean_signals_and_without(files, tmp_path):
     assert any("same source" in warning for warning in other["warnings"])
     with pytest.raises(ValueError, match="fewer than --t-bins 1001"):
         gsure.evaluate_denoising(files / "run", t_bins=1001)
-    with pytest.raises(ValueError, match="give a measurement file by --measurements"):
+    with pytest.raises(ValueError, match="give a measurement file with --measurements"):
         gsure.evaluate_denoising(files / "run", measurements=tmp_path / "gone.h5")
 
 

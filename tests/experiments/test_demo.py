@@ -87,7 +87,7 @@ def test_a_demo_of_other_steps_is_refused_before_anything_is_trained(tmp_path, c
     )
     chain.train_once(data, tmp_path / "run", small, tmp_path / "c.h5", False)
     chain.train_once(data, tmp_path / "run", small, tmp_path / "c.h5", False)  # finds it
-    with pytest.raises(ValueError, match=r"trained with other settings \(--steps was 2, now 4\): remove it"):
+    with pytest.raises(ValueError, match=r"trained with different settings \(--steps was 2, now 4\): remove it"):
         chain.train_once(data, tmp_path / "run", replace(small, steps=4), tmp_path / "c.h5", False)
 
 

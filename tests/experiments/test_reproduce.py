@@ -9,7 +9,7 @@ import yaml
 from conftest import ROOT
 
 from gsure.cli import main
-from gsure.cli.reproduce import NAMES
+from gsure.cli.experiments import NAMES
 from gsure.experiments import _experiment, names, read_plan, reproduce, samples
 from gsure.experiments.results import Results
 from gsure.experiments.work import digest
@@ -115,13 +115,13 @@ def test_what_is_wrong_is_said(tmp_path, capsys):
     assert "did you mean table1?" in capsys.readouterr().err
     arguments = ["reproduce", "table1", "--out", str(tmp_path / "o"), "--work", str(tmp_path / "w")]
     assert main(arguments) == 2
-    assert "Fashion-MNIST: give its folder by --data" in capsys.readouterr().err
+    assert "Fashion-MNIST: give its folder with --data" in capsys.readouterr().err
     assert main([*arguments, "--only", "nothing"]) == 2
     assert "oracle p=0.4 seed=0" in capsys.readouterr().err
     for text, match in {
         "[]": "is not a file of results",
-        '{"rows": [1]}': "has rows that are no results",
-        '{"rows": [{"case": 1}]}': "has rows that are no results",
+        '{"rows": [1]}': "has rows that are not results",
+        '{"rows": [{"case": 1}]}': "has rows that are not results",
     }.items():
         (tmp_path / "o" / "table1-small.json").write_text(text)
         assert main([*arguments, "--draw"]) == 2

@@ -459,7 +459,7 @@ def test_errors_are_sentences_and_no_file_is_replaced(made, tmp_path, capsys):
     assert "is not a folder" in refused(made / "d.h5")
     assert "is not a folder" in refused(tmp_path / "nothing")
     (tmp_path / "page.html").write_text("mine")
-    assert "add --force" in refused(made, "--out", tmp_path / "page.html")
+    assert "with --force" in refused(made, "--out", tmp_path / "page.html")
     assert (tmp_path / "page.html").read_text() == "mine"
     assert "is a folder" in refused(made, "--out", tmp_path)
     assert main(["report", str(made), "--out", str(tmp_path / "page.html"), "--force", "--json"]) == 0

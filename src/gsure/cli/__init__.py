@@ -156,6 +156,7 @@ def make_parser(complete: Collection[str] = tuple(COMMANDS)) -> ArgumentParser:
             sub.add_argument("--config", action="config", metavar="FILE", help=about)
             _put_last(sub)
         commands.add_subcommand(name, sub, help=text)
+        sub.prog = f"gsure {name}"
     return parser
 
 

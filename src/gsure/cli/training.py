@@ -1,5 +1,6 @@
 """train: the settings come from a preset, from options, and from the run that is resumed."""
 
+import contextlib
 import dataclasses
 import os
 import sys
@@ -84,6 +85,9 @@ def _rehearse(options: Namespace, given: dict[str, Any]) -> None:
         settings = _settings(options, before, given)
     except ValueError as error:
         problems += str(error).splitlines()
+        for name, value in given.items():  # those that are valid, to see what else is wrong
+            with contextlib.suppress(ValueError):
+                settings = dataclasses.replace(settings, **{name: value})
     found = call(dry_run, options, settings=settings, network=None)
     if problems := problems + found.pop("problems"):
         count = "One problem" if len(problems) == 1 else f"{len(problems)} problems"

@@ -1,4 +1,4 @@
-"""A corruption family: random degradations H = U Σ Vᵀ that share V (eq:svd), and how one turns x into a measurement.
+"""A corruption family: random degradations H = U Σ Vᵀ that share V (eq:svd), and the measurement of a signal x.
 
 Uᵀy = Σ x̄ + Uᵀz,    x̄ = Vᵀx,    Uᵀz ~ N(0, σ_0² I), because U is orthogonal: U itself is never needed.
 """
@@ -17,7 +17,7 @@ from gsure.measurement import Measurement
 from gsure.random import Generators, Seed, Stream, as_generators, keyed_generator, normal, uniform
 
 DOUBLE = torch.empty(0, dtype=torch.float64)
-"""Singular values are drawn with this dtype, whatever that of the signal; `Measurement.from_svd` casts them in one place."""
+"""Singular values are drawn with this dtype, whatever the dtype of the signal. `Measurement.from_svd` casts them."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -47,7 +47,7 @@ class Corruption(ABC):
 
     @property
     def unit(self) -> tuple[int, ...]:
-        """The trailing block of mask entries that are dropped together; () means one by one. For `Objective(unit=)`."""
+        """The shape of a block of entries that are missing together, for `Objective(unit=)`; () means single entries."""
         return ()
 
     @property
@@ -59,12 +59,12 @@ class Corruption(ABC):
     def svals(self, n: int, shape: Sequence[int], generator: Generators) -> Float[Tensor, "n ..."]:
         """n draws of the diagonal of Σ for signals of this shape (without batch), at the smallest shape that broadcasts.
 
-        Draw with `gsure.random` and n as the first dimension. Then sample k does not depend on the rest of its batch if there
-        is one generator per sample.
+        Draw with `gsure.random`, with n as the first dimension. If there is one generator per sample, sample k then does not
+        depend on the rest of its batch.
         """
 
     def check_shape(self, shape: Sequence[int]) -> None:
-        """Raise `ValueError` if this family cannot act on signals of this shape; by default, if they are empty."""
+        """Raise `ValueError` if this family cannot act on signals of this shape. The default refuses empty signals."""
         if torch.Size(shape).numel() < 1:
             raise ValueError(f"A signal needs at least one entry, but shape {tuple(shape)} has none.")
 
@@ -88,11 +88,11 @@ class Corruption(ABC):
         return Coverage(value, float((value * (1 - value) / n).max().sqrt()))
 
     def draw_sigma(self, n: int, sigma_0: float | tuple[float, float], generator: Generators) -> Float[Tensor, " n"]:
-        """σ_0 of each sample: the given number, or uniform on a pair (low, high)."""
+        """σ_0 of each sample: the given number, or drawn uniformly from a pair (low, high)."""
         low, high = sigma_0 if isinstance(sigma_0, tuple) else (sigma_0, sigma_0)
         if not 0 <= low <= high < float("inf"):
             raise ValueError(
-                f"sigma_0 must be a finite number of at least 0, or a pair (low, high) of such, but is {sigma_0}."
+                f"sigma_0 must be a finite number of at least 0, or a pair (low, high) of such numbers, but is {sigma_0}."
             )
         if low == high:
             return torch.full((n,), low, dtype=torch.float64)
@@ -135,9 +135,9 @@ def check_complex(corruption: Corruption, shape: Sequence[int]) -> None:
 
 def check_acceleration(R: float | int) -> None:
     if not 1 <= R < float("inf"):
-        raise ValueError(f"R is the acceleration, a finite number of at least 1, but is {R}.")
+        raise ValueError(f"R, the acceleration, must be a finite number of at least 1, but is {R}.")
 
 
 def lowest(scores: Float[Tensor, "n m"], count: int) -> Float[Tensor, "n m"]:
-    """1 at the `count` lowest scores of each row: with uniform scores, a draw without replacement."""
+    """1 at the `count` lowest scores of each row, 0 elsewhere. With uniform scores, this draws without replacement."""
     return (scores.argsort(dim=1, stable=True).argsort(dim=1) < count).double()

@@ -20,9 +20,9 @@ class Blur(Corruption):
     """Convolves each image with its own kernel, whose width in pixels is uniform on `width` = (low, high).
 
     kind     "gaussian", with standard deviation `width`; or "motion", a straight line of length `width` at a random angle
-    cutoff   singular values up to this value count as zero. Kept entries have noise of std σ_0/|ĥ|, so the cutoff bounds it by
-             σ_0/cutoff: ten times σ_0. The first noise level of the schedule must be at least the largest std of a kept
-             entry, so keeping a frequency that is nearly lost would make the schedule start at high noise.
+    cutoff   singular values up to this value count as zero. A measured entry has noise of std σ_0/|ĥ|, which the cutoff limits
+             to σ_0/cutoff, by default 10 σ_0. A lower cutoff measures weaker frequencies, but raises the first noise level of
+             the schedule, which must be at least the largest std of a measured entry.
     """
 
     kind: Kind = "gaussian"
@@ -32,7 +32,7 @@ class Blur(Corruption):
 
     def __post_init__(self) -> None:
         if self.kind not in get_args(Kind):
-            raise ValueError(f"A blur is {' or '.join(get_args(Kind))}, not {self.kind!r}.")
+            raise ValueError(f"kind must be {' or '.join(get_args(Kind))}, but is {self.kind!r}.")
         if not 0 < self.width[0] <= self.width[1] < float("inf"):
             raise ValueError(f"width must be (low, high) with 0 < low <= high, in pixels, but is {self.width}.")
         if not 0 < self.cutoff < 1:
@@ -49,7 +49,7 @@ class Blur(Corruption):
             )
 
     def kernels(self, n: int, shape: Sequence[int], generator: Generators) -> Float[Tensor, "n h w"]:
-        """n kernels of sum 1, centred at entry (0, 0) and wrapping around."""
+        """n kernels of sum 1, centred at entry (0, 0), periodic."""
         u = uniform((n, 2), generator, like=DOUBLE)
         low, high = self.width
         width, angle = low + (high - low) * u[:, :1], torch.pi * u[:, 1:]
@@ -63,7 +63,7 @@ class Blur(Corruption):
         return torch.fft.fft2(self.kernels(n, shape, generator)).abs()[:, None]
 
     def lost(self, shape: Sequence[int]) -> Bool[Tensor, "h w"]:
-        """The frequencies with estimated `coverage` 0: nothing can be learned about them."""
+        """The frequencies with an estimated `coverage` of 0. Training cannot learn anything about them."""
         return self.coverage(shape).value[0, 0] == 0
 
     def advice(self, shape: Sequence[int]) -> str | None:
@@ -85,14 +85,14 @@ class Blur(Corruption):
 
 
 def _bell(size: int, width: Tensor) -> Tensor:
-    """Gaussians of sum 1 around entry 0, periodic."""
+    """Periodic Gaussians of sum 1, centred at entry 0."""
     distance = size * torch.fft.fftfreq(size, dtype=torch.float64)
     bell = torch.exp(-0.5 * (distance / width) ** 2)
     return bell / bell.sum(1, keepdim=True)
 
 
 def _splat(y: Tensor, x: Tensor, height: int, width: int) -> Tensor:
-    """Points of equal weight, distributed to the four entries around each by bilinear interpolation."""
+    """A kernel of points of equal weight. Bilinear interpolation spreads each over the four entries around it."""
     kernel = torch.zeros(len(y), height * width, dtype=y.dtype)
     for row in (y.floor(), y.floor() + 1):
         for column in (x.floor(), x.floor() + 1):

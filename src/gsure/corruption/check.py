@@ -1,4 +1,4 @@
-"""The checks that every corruption family must pass, built in or your own."""
+"""Checks that every corruption family must pass, both built-in ones and your own."""
 
 from collections.abc import Sequence
 
@@ -11,7 +11,7 @@ from gsure.random import Generators, Stream, generators, keyed_generator, normal
 
 
 def check_corruption(corruption: Corruption, shape: Sequence[int], draws: int = 30_000) -> None:
-    """Check all that the method relies on, on signals of this shape (without batch); a `ValueError` lists what fails.
+    """Check everything that the method relies on, for signals of this shape (without batch). A `ValueError` lists failures.
 
     30,000 draws estimate the coverage of an entry with a standard error of 0.3 %; use fewer if a draw is slow. Each
     statistical test has a false-alarm probability of one in a million. Seeds are fixed, so the result is always the same.
@@ -105,7 +105,7 @@ def _check_coverage(corruption: Corruption, shape: tuple[int, ...], draws: int) 
         shares.append(mask.flatten(1).mean(1))
     found, share = kept / draws, torch.cat(shares)
     squared_error = (coverage.standard_error or 0.0) ** 2
-    # At least the variance of one draw, where the stated coverage implies none; coverage 0 and 1 have a claim of their own.
+    # A stated coverage of 0 or 1 implies variance 0, so use at least that of one draw. The last claim checks these entries.
     variance = (stated * (1 - stated)).clamp(min=1 / draws) / draws + squared_error
     certain = ((stated == 0) | (stated == 1)) & (coverage.standard_error is None)
     claims = {

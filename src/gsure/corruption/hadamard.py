@@ -1,4 +1,4 @@
-"""A single-pixel camera: it shows Hadamard patterns and records one number for each, but only has time for some of them."""
+"""A single-pixel camera: it displays Hadamard patterns, only some of them, and records one number for each."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -14,7 +14,7 @@ from gsure.random import Generators, uniform
 
 @dataclass(frozen=True)
 class HadamardPatterns(Corruption):
-    """Keeps round(keep H W) of the H W patterns: always the mean, and others drawn uniformly without replacement."""
+    """Measures round(keep H W) of the H W patterns: always the mean, and others drawn uniformly without replacement."""
 
     keep: float
     basis = Hadamard()
@@ -23,7 +23,7 @@ class HadamardPatterns(Corruption):
 
     def __post_init__(self) -> None:
         if not 0 < self.keep <= 1:
-            raise ValueError(f"keep is the share of patterns to measure, in (0, 1], but is {self.keep}.")
+            raise ValueError(f"keep, the share of patterns to measure, must lie in (0, 1], but is {self.keep}.")
 
     def check_shape(self, shape: Sequence[int]) -> None:
         check_image(self, shape)
@@ -34,8 +34,8 @@ class HadamardPatterns(Corruption):
             )
         if round(self.keep * height * width) < 2 <= height * width:
             raise ValueError(
-                f"keep = {self.keep:g} leaves no pattern but the mean of {height * width}, so the others would never be "
-                f"measured: keep at least {2 / (height * width):.2g}."
+                f"keep = {self.keep:g} measures at most the mean, and never the other {height * width - 1} patterns: set keep "
+                f"to at least {2 / (height * width):.2g}."
             )
 
     def svals(self, n: int, shape: Sequence[int], generator: Generators) -> Float[Tensor, "n 1 h w"]:

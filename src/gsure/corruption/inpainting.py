@@ -1,4 +1,4 @@
-"""Missing patches (the paper's CelebA experiment), pixels, channels, or nothing: masks in signal space, V = I."""
+"""Missing patches (the paper's CelebA experiment), pixels or channels, or noise alone: masks in signal space, V = I."""
 
 from abc import abstractmethod
 from collections.abc import Sequence
@@ -15,7 +15,7 @@ from gsure.random import Generators, uniform
 
 @dataclass(frozen=True)
 class Missing(Corruption):
-    """Drops parts of an image, each with probability p and independently of the others: a sample may lose all of them."""
+    """Drops each part of an image with probability p, independently of the others. A sample may lose all parts."""
 
     p: float
     basis = Identity()
@@ -24,7 +24,7 @@ class Missing(Corruption):
 
     def __post_init__(self) -> None:
         if not 0 <= self.p < 1:
-            raise ValueError(f"p is the probability to drop, in [0, 1), but is {self.p}.")
+            raise ValueError(f"p, the probability of dropping a part, must lie in [0, 1), but is {self.p}.")
 
     def check_shape(self, shape: Sequence[int]) -> None:
         check_image(self, shape)
@@ -55,7 +55,7 @@ class Patches(Missing):
     def __post_init__(self) -> None:
         super().__post_init__()
         if self.size < 1:
-            raise ValueError(f"size is the side of a patch in pixels, at least 1, but is {self.size}.")
+            raise ValueError(f"size, the side of a patch in pixels, must be at least 1, but is {self.size}.")
 
     @property
     def unit(self) -> tuple[int, ...]:
@@ -94,7 +94,7 @@ class Channels(Missing):
 
 @dataclass(frozen=True)
 class Noise(Corruption):
-    """Drops nothing: H = I, y = x + z. The only family for signals of any shape."""
+    """Drops nothing: H = I, y = x + z. This is the only family for signals of any shape."""
 
     basis = Identity()
     has_closed_form = True

@@ -1,7 +1,7 @@
-"""MRI line masks: complete columns of the centred Fourier transform, of which the central ones are always kept.
+"""MRI line masks: they keep complete columns of the centred Fourier transform, and always the central ones.
 
-Of W columns, acceleration R keeps W/R: 3/8 of them in the centre, as in the paper (120/R of 320 central columns and 200/R
-others), the rest outside it. The families differ in how they choose the rest.
+Of W columns, acceleration R keeps W/R. As in the paper, 3/8 of them are in the centre (at W = 320, 120/R central columns and
+200/R others). The families differ in how they choose the others.
 """
 
 from collections.abc import Sequence
@@ -16,12 +16,12 @@ from gsure.corruption.base import DOUBLE, Corruption, Coverage, check_accelerati
 from gsure.random import Generators, uniform
 
 SPREAD = 0.25
-"""Standard deviation of the Gaussian density, as a share of the width: the outermost columns still get e^-2 of the peak."""
+"""Standard deviation of the Gaussian density, as a share of the width. The outermost columns have e^-2 of the peak."""
 
 
 @dataclass(frozen=True)
 class Columns(Corruption):
-    """Keeps about one of R columns."""
+    """Keeps about one in R columns."""
 
     R: float | int
     basis = Fourier()
@@ -32,7 +32,7 @@ class Columns(Corruption):
         check_acceleration(self.R)
 
     def counts(self, width: int) -> tuple[int, int]:
-        """How many central and how many other columns are kept, round(W/R) in total."""
+        """The number of central columns and of other columns to keep, round(W/R) in total."""
         centre = round(120 / 320 * width / self.R)
         return centre, round(width / self.R) - centre
 
@@ -46,7 +46,7 @@ class Columns(Corruption):
             )
 
     def centre(self, width: int) -> Bool[Tensor, " w"]:
-        """Which columns are always kept: those around W//2, where the centred Fourier transform has its mean."""
+        """The columns that are always kept: those around W//2, where the centred Fourier transform has the mean."""
         count, _ = self.counts(width)
         column = torch.arange(width) - (width // 2 - count // 2)
         return (column >= 0) & (column < count)
@@ -66,7 +66,7 @@ class Columns(Corruption):
 class Lines(Columns):
     """The paper's mask: the central columns, and others drawn uniformly without replacement.
 
-    Other widths than 320 have the same proportions. R = 4 covers the other columns with probability 1/5.8:
+    Widths other than 320 have the same proportions. R = 4 keeps a column outside the centre with probability 1/5.8:
 
     >>> coverage = Lines(R=4).coverage((2, 320, 320)).value
     >>> round(float(1 / coverage[0, 0, 0, 0]), 3), float(coverage[0, 0, 0, 160])
@@ -74,7 +74,7 @@ class Lines(Columns):
     """
 
     def counts(self, width: int) -> tuple[int, int]:
-        """How many central and how many other columns are kept: 120/320 and 200/320 of W/R, each rounded."""
+        """The number of central columns and of other columns to keep: 120/320 and 200/320 of W/R, each rounded."""
         return round(120 / 320 * width / self.R), round(200 / 320 * width / self.R)
 
     def svals(self, n: int, shape: Sequence[int], generator: Generators) -> Float[Tensor, "n 1 1 w"]:
@@ -98,13 +98,13 @@ class GaussianLines(Columns):
         return systematic(self.probability(width), order, offset).reshape(n, 1, 1, width)
 
     def probability(self, width: int) -> Float[Tensor, " w"]:
-        """min(1, c g) with the Gaussian g, infinite in the centre, and the c that makes the total round(W/R)."""
+        """min(1, c g), where g is Gaussian outside the centre and infinite in it, and c makes the total round(W/R)."""
         centre, others = self.counts(width)
         if centre + others == width:
             return torch.ones(width, dtype=torch.float64)
         distance = torch.arange(width, dtype=torch.float64) - width // 2
         density = torch.exp(-0.5 * (distance / (SPREAD * width)) ** 2).masked_fill(self.centre(width), torch.inf)
-        # Where c g would exceed 1 the column is certain, and the others share the rest: at most W rounds.
+        # Columns for which c g would exceed 1 are certain, and the others share the rest. This takes at most W rounds.
         certain = density.isinf()
         while True:
             share = density * (centre + others - certain.sum()) / density[~certain].sum()
@@ -116,10 +116,10 @@ class GaussianLines(Columns):
 
 @dataclass(frozen=True)
 class EquispacedLines(Columns):
-    """Keeps the central columns and every k-th of the others, k = (W - centre)/others, from a random offset: as scanners do.
+    """Keeps the central columns and every k-th of the others, k = (W - centre)/others, from a random offset, as scanners do.
 
-    k need not be an integer: gaps are k rounded down or up (5 and 6 for R = 4 at W = 320, where k = 5.8), so that every draw
-    keeps round(W/R) columns. The spacing continues from one side of the centre to the other as if the centre were cut out.
+    If k is not an integer, gaps are k rounded down or up (5 and 6 for R = 4 at W = 320, where k = 5.8), so that every draw
+    keeps round(W/R) columns. The columns left and right of the centre are counted as if they were adjacent.
     """
 
     def svals(self, n: int, shape: Sequence[int], generator: Generators) -> Float[Tensor, "n 1 1 w"]:
@@ -131,10 +131,11 @@ class EquispacedLines(Columns):
 def systematic(
     probability: Float[Tensor, " w"], order: Int[Tensor, "n w"], offset: Float[Tensor, "n 1"]
 ) -> Float[Tensor, "n w"]:
-    """Keeps each column with its own probability, and in total always their sum (systematic sampling; Madow, 1949).
+    """Keep each column with its own probability, and always as many as the sum of the probabilities.
 
-    Lay intervals as long as the probabilities end to end, in the given order, and keep those that contain one of the points
-    offset + integer, offset uniform on [0, 1). Neighbours in this order are seldom kept together.
+    This is systematic sampling (Madow, 1949). Lay intervals as long as the probabilities end to end, in the given order. Keep
+    those that contain one of the points offset + integer, with an offset uniform on [0, 1). Neighbours in this order are
+    seldom kept together.
     """
     passed = (probability[order].cumsum(1) + offset).floor()
     kept = passed.diff(dim=1, prepend=torch.zeros_like(offset)) > 0

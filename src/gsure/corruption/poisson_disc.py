@@ -1,12 +1,13 @@
 """Variable-density Poisson-disc masks for the two phase-encoding directions of 3-D MRI: random, but no two points are close.
 
-Entries of k-space are tried in a random order; one is kept unless it lies within the radius of one already kept,
+Entries of k-space are tried in a random order. An entry is kept unless it lies within the radius of one already kept,
 
     r² = scale² (1 + 2 d)² (1 + 2 u),    d the distance from the centre, 1 at the middle of each edge,    u ~ U(0, 1),
 
-so that density falls as 1/r². If all entries shared one u, the density would fall in steps, one at each distance that two
-points of the grid can have. The centre is fully sampled and excludes nothing around it. Distances wrap around, as the
-frequencies of a sampled image do: there is no border, and the distribution is the same at k and its mirror images.
+so that the density falls as 1/r². u differs between entries: with the same u for all, the density would fall in steps, one at
+each distance that two points of the grid can have. The centre is fully sampled and excludes nothing around it. Distances are
+periodic, as are the frequencies of a sampled image, so there is no border, and the distribution is the same at k and at its
+mirror images.
 """
 
 import functools
@@ -28,10 +29,10 @@ CENTRE = 0.1
 
 @dataclass(frozen=True)
 class PoissonDisc(Corruption):
-    """Keeps round(H W / R) entries, a fresh pattern for each sample.
+    """Keeps round(H W / R) entries, with a new pattern for each sample.
 
-    Every entry has a coverage above 0, because whichever is tried first is kept. The corners, where r is largest, have the
-    lowest: about 1/40 for R = 15.
+    Every entry has a coverage above 0, because the entry that is tried first is always kept. The corners, where r is largest,
+    have the lowest coverage: about 1/40 for R = 15.
     """
 
     R: float | int
@@ -52,7 +53,7 @@ class PoissonDisc(Corruption):
             )
 
     def count(self, shape: Sequence[int]) -> int:
-        """How many entries each draw keeps."""
+        """The number of entries that each draw keeps."""
         return max(1, round(shape[-2] * shape[-1] / self.R))
 
     def centre(self, shape: Sequence[int]) -> Bool[Tensor, "h w"]:
@@ -61,7 +62,7 @@ class PoissonDisc(Corruption):
         return y[:, None] ** 2 + x**2 <= CENTRE * self.count(shape) / torch.pi
 
     def radius(self, shape: Sequence[int]) -> Float[Tensor, "h w"]:
-        """The smallest r, at u = 0. Its scale leaves room for 2 % more entries than needed; draws that fall short lower it."""
+        """The smallest r, at u = 0. On average it allows 2 % more entries than needed. A draw with too few lowers it."""
         return torch.from_numpy(_scale(self.R, *shape[-2:]) * _growth(*shape[-2:]))
 
     def svals(self, n: int, shape: Sequence[int], generator: Generators) -> Float[Tensor, "n 1 h w"]:
@@ -79,7 +80,7 @@ class PoissonDisc(Corruption):
     def coverage(self, shape: Sequence[int]) -> Coverage:
         """E[P] by Monte Carlo, averaged over the up to 8 mirror images of each entry, which all have the same coverage.
 
-        The standard error is that of one image, so an upper bound.
+        The standard error is that of a single entry, and so an upper bound.
         """
         estimate = super().coverage(shape)
         height, width = shape[-2:]
@@ -96,7 +97,7 @@ def _growth(height: int, width: int) -> np.ndarray:
 
 
 def _darts(n: int, height: int, width: int, generator: Generators) -> Iterator[tuple[list[int], np.ndarray]]:
-    """For each sample, the order in which entries are tried and √(1 + 2 u)."""
+    """For each sample, the order in which to try the entries, and √(1 + 2 u)."""
     u = uniform((n, 2, height * width), generator, like=DOUBLE)
     for order, stretch in zip(u[:, 0].argsort(dim=1, stable=True), (1 + 2 * u[:, 1]).sqrt(), strict=True):
         yield order.tolist(), stretch.reshape(height, width).numpy()
@@ -112,7 +113,7 @@ def _fill(order: list[int], centre: np.ndarray, radius: np.ndarray, wanted: int)
 
 
 def throw(order: list[int], centre: np.ndarray, radius: np.ndarray, wanted: int) -> list[int]:
-    """Up to `wanted` entries outside the centre, tried in this order, none within the radius of an earlier one."""
+    """Up to `wanted` entries outside the centre, tried in this order. None lies within the radius of an earlier one."""
     height, width = radius.shape
     reach = int(np.ceil(radius.max()))
     y, x = (side.ravel() for side in np.mgrid[-reach : reach + 1, -reach : reach + 1])
@@ -124,7 +125,7 @@ def throw(order: list[int], centre: np.ndarray, radius: np.ndarray, wanted: int)
     row, column = (np.arange(-reach, size + reach) % size for size in (height, width))
     row = row * width
 
-    # Reading single entries is ten times faster from a bytearray, writing many at once through NumPy.
+    # A bytearray reads single entries ten times faster than NumPy, and NumPy writes many entries at once.
     taken = bytearray(centre.astype(np.uint8).tobytes())
     shadow = np.frombuffer(taken, dtype=np.uint8)
     kept: list[int] = []
@@ -142,7 +143,7 @@ def throw(order: list[int], centre: np.ndarray, radius: np.ndarray, wanted: int)
 
 @functools.cache
 def _scale(R: float | int, height: int, width: int) -> float:
-    """The scale at which 2 % more entries fit than are needed: by bisection, averaged over orders drawn with a fixed seed."""
+    """The scale at which 2 % more entries fit than needed, on average over orders with a fixed seed, by bisection."""
     shape = (2, height, width)
     family = PoissonDisc(R)
     centre = family.centre(shape).numpy()
@@ -150,7 +151,7 @@ def _scale(R: float | int, height: int, width: int) -> float:
     growth = _growth(height, width)
     trials = max(1, 2**14 // (height * width))
     darts = list(_darts(trials, height, width, keyed_generator(0, Stream.POISSON_DISC_SCALE)))
-    # Discs thrown at random on the plane jam at a density of 0.7/r², and r² is on average twice its minimum.
+    # Random discs in the plane reach a density of at most 0.7/r², and r² is on average twice its minimum.
     guess = (0.35 * (1 / growth**2).sum() / wanted) ** 0.5
     low, high = 0.2 * guess, 2 * guess
     for _ in range(10):

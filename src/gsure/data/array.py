@@ -1,8 +1,8 @@
 """`array`: signals, or measured spectra, in NumPy files (.npy, memory-mapped; .npz, loaded) or in a dataset of an HDF5 file.
 
 Signals have shape (N, height, width), (N, channels, height, width), or (N, n) for vectors, which become (1, 1, n). Unsigned
-integers are intensities: 0..maximum of the type becomes -1..1. Real floats must already lie in [-1, 1], and complex ones
-should be of order one; otherwise `scale` is the number to divide by.
+integers are intensities: the range from 0 to the maximum of the type becomes -1..1. Real floats must lie in [-1, 1], and
+complex values should have magnitudes of about 1. If they do not, set `scale`, by which values are divided.
 """
 
 import zipfile
@@ -51,13 +51,13 @@ class StoredArray:
             return np.asarray(values[index])
         except DAMAGED as error:
             raise ValueError(
-                f"The array {self.name!r} of {self.file} cannot be read, the file may be cut short: {error}"
+                f"The array {self.name!r} of {self.file} cannot be read ({error}): the file may be truncated, copy it again."
             ) from error
 
 
 @dataclass(frozen=True)
 class Array(Source):
-    """`key` is the name of the array in an .npz or HDF5 file with several. Values are divided by `scale` (for unsigned
+    """`key` names the array if an .npz or HDF5 file has several. Values are divided by `scale` (for unsigned
     integers, `scale` is the value that becomes 1). If `scale` is given, values outside [-1, 1] are accepted.
     """
 
@@ -75,7 +75,7 @@ class Array(Source):
         shape = array.shape
         if len(shape) == 4 and shape[-1] in (1, 3, 4) and shape[1] > 4:
             raise ValueError(
-                f"The array {array.name!r} of {array.file} has shape {shape}, probably with channels last: save "
+                f"The array {array.name!r} of {array.file} has shape {shape}, probably with the channels last: save "
                 "np.moveaxis(array, -1, 1) instead."
             )
         channels, height, width = (1,) * (4 - len(shape)) + shape[1:]
@@ -98,7 +98,7 @@ class Array(Source):
         largest = float(np.abs(raw).max())
         if self.scale is None and largest > 1 + 1e-6:
             raise ValueError(
-                f"{what} has values up to {largest:g}, but real signals must lie in [-1, 1]: give scale "
+                f"{what} has values up to {largest:g}, but real signals must lie in [-1, 1]: set scale "
                 f"(--source.scale {largest:g}) to divide by it, or scale 1 to keep the values."
             )
         return Sample((raw / scale).astype(np.float32), group, scale)
@@ -111,8 +111,8 @@ class Array(Source):
 class ArraySpectra:
     """Spectra (N, height, width) or (N, channels, height, width) and their mask, which broadcasts against them.
 
-    Without a mask, entries that are zero in all channels count as dropped. `group` is that of all samples; None makes each
-    sample its own group.
+    Without a mask, entries that are zero in all channels count as missing. `group` is the group of all samples; with None,
+    each sample is its own group.
     """
 
     values: StoredArray | np.ndarray
@@ -124,8 +124,8 @@ class ArraySpectra:
             aligned = zip(self.mask.shape[::-1], self.values.shape[::-1], strict=False)
             if self.mask.ndim > len(self.values.shape) or any(mine not in (1, theirs) for mine, theirs in aligned):
                 raise ValueError(
-                    f"The mask has shape {self.mask.shape}, which does not broadcast against the data's {self.values.shape}: "
-                    "give a mask of shape (W,), (H, W), (N, 1, W) or that of the data."
+                    f"The mask has shape {self.mask.shape}, which does not broadcast against the data of shape "
+                    f"{self.values.shape}: give a mask of shape (W,), (H, W), (N, 1, W) or the shape of the data."
                 )
 
     @property
@@ -145,7 +145,7 @@ class ArraySpectra:
         mask = self.mask[index] if per_sample else self.mask.reshape(self.mask.shape[-3:])
         mask = mask.reshape((1,) * (3 - mask.ndim) + mask.shape)
         if self.is_complex and len(mask) > 1:
-            mask = mask.repeat(2, 0)  # a coil is two channels
+            mask = mask.repeat(2, 0)  # a complex coil is two real channels
         return Spectrum(ybar, mask, group)
 
 
@@ -156,13 +156,14 @@ def choose_array(
     arrays = stored_arrays(path)
     suitable = [a.name for a in arrays.values() if len(a.shape) in dimensions and a.dtype.kind in kinds]
     listed = ", ".join(f"{a.name} {a.shape} {a.dtype}" for a in arrays.values()) or "nothing"
-    wanted = f"{what} are numbers of shape {' or '.join(SHAPES[n] for n in dimensions)}"
+    wanted = f"{what} must be numbers of shape {' or '.join(SHAPES[n] for n in dimensions)}"
     if key is not None and key not in arrays:
         raise ValueError(f"{path} has no array {key!r}: it holds {listed}.")
     if key is None and len(suitable) != 1:
         remedy = "choose one with key" if suitable else wanted
         raise ValueError(
-            f"{path} holds {len(suitable)} arrays that could be {what}, not one: it holds {listed}; {remedy}."
+            f"{path} holds {len(suitable)} arrays that could be {what}, but exactly one is needed. It holds {listed}: "
+            f"{remedy}."
         )
     array = arrays[suitable[0] if key is None else key]
     if array.name not in suitable or 0 in array.shape:
@@ -184,7 +185,7 @@ def read_beside(name: str | Path, data: Path) -> np.ndarray:
 
 
 def stored_arrays(path: str | Path) -> dict[str, StoredArray]:
-    """Every array in the file by name, from headers alone."""
+    """All arrays in the file by name. Reads only the headers."""
     path = existing(path)
     if path.is_dir():
         raise ValueError(f"{path} is a folder, but an array is one .npy, .npz or HDF5 file: give the file.")
@@ -200,7 +201,7 @@ def stored_arrays(path: str | Path) -> dict[str, StoredArray]:
             case _:
                 headers = _datasets(path)
     except DAMAGED as error:
-        raise ValueError(f"{path} is not a complete .npy, .npz or HDF5 file: {error}") from error
+        raise ValueError(f"{path} is not a complete .npy, .npz or HDF5 file ({error}): check the file.") from error
     return {name: StoredArray(str(path), name, *header) for name, header in headers.items()}
 
 
@@ -231,7 +232,7 @@ def _mapped(file: str) -> np.ndarray:
 
 @dataclass(frozen=True)
 class _NpzArray:
-    """Opens one array of an .npz; equal for equal names, as `kept` needs."""
+    """Opens one array of an .npz file. It is a dataclass because `kept` caches by equality."""
 
     name: str
 

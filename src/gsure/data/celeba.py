@@ -1,7 +1,7 @@
 """`celeba`: aligned CelebA faces with their official split. You need your own copy: its terms forbid redistribution.
 
-The images of 218x178 pixels are cropped to 128x128, then resized. The paper describes a centre crop, but the released code,
-which made its results, uses rows 57..184 and columns 25..152, twelve rows lower. The released crop is the default.
+Images of 218x178 pixels are cropped to 128x128, then resized. The paper describes a centre crop. Its released code, which
+produced its results, uses rows 57..184 and columns 25..152, twelve rows lower. This released crop is the default.
 """
 
 from dataclasses import dataclass, field
@@ -68,7 +68,8 @@ class CelebA(Source):
         image, white = picture(str(self.path), name)
         if image.size != (178, 218):
             raise ValueError(
-                f"{name} in {self.path} is {image.height}x{image.width}, but aligned CelebA images are 218x178: use images."
+                f"{name} in {self.path} is {image.height}x{image.width}, but aligned CelebA images are 218x178: use the "
+                "source images."
             )
         top = TOP[self.crop]
         face = image.crop((LEFT, top, LEFT + SIDE, top + SIDE)).resize((self.size, self.size), Resampling.BILINEAR)
@@ -92,6 +93,6 @@ def _names(partition: Path, number: str) -> set[str]:
     lines = [line.split() for line in partition.read_text().splitlines() if line.strip()]
     if any(len(line) != 2 or line[1] not in ("0", "1", "2") for line in lines):
         raise ValueError(
-            f"{partition} is not CelebA's split file, in which each line is a file name and 0, 1 or 2: check the file."
+            f"{partition} is not CelebA's split file, whose lines have a file name and 0, 1 or 2: check the file."
         )
     return {name for name, split in lines if split == number}

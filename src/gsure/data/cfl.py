@@ -1,4 +1,7 @@
-"""`cfl`: BART's complex images, or k-space: values in a .cfl (complex64, first dimension fastest), dimensions in a .hdr."""
+"""`cfl`: complex images or k-space of BART.
+
+The .cfl file has the values (complex64, first dimension fastest), the .hdr file the dimensions.
+"""
 
 import itertools
 import math
@@ -29,8 +32,9 @@ from gsure.data.source import (
 class Cfl(Source):
     """The first two dimensions are height and width; all further ones (slices, coils, time) are flattened into samples.
 
-    `path` is the .cfl or .hdr, their common name without ending (as for BART), or a folder. Values are divided by `scale`, by
-    default the largest magnitude of each file. The group is the file. For k-space, use `bart fft -i 3` or `gsure import`.
+    `path` is the .cfl or .hdr file, their common name without the ending (as in BART), or a folder. Values are divided by
+    `scale`, by default the largest magnitude of each file. The group is the file. Transform fully sampled k-space to images
+    with `bart fft -i 3`; read undersampled k-space with `gsure import`.
     """
 
     kind: ClassVar[str] = "cfl"
@@ -40,7 +44,7 @@ class Cfl(Source):
     shape: tuple[int, int, int] = field(init=False, repr=False, compare=False)
     files: tuple[str, ...] = field(init=False, repr=False, compare=False)
     ends: tuple[int, ...] = field(init=False, repr=False, compare=False)
-    """How many samples there are up to and including each file."""
+    """The cumulative number of samples, up to and including each file."""
 
     def __post_init__(self) -> None:
         check_scale(self.scale)
@@ -79,13 +83,13 @@ def stacked(path: str | Path) -> np.ndarray:
 
 
 def cfl_file(path: str | Path) -> Path:
-    """The .cfl, given it, its .hdr, or their common name without ending."""
+    """The path of the .cfl file, given the .cfl file, the .hdr file, or their common name without the ending."""
     path = Path(path).expanduser()
     return path.with_suffix(".cfl") if path.suffix in (".cfl", ".hdr") else path.with_name(f"{path.name}.cfl")
 
 
 def _dimensions(file: str) -> tuple[int, ...]:
-    """At least two dimensions, from the header, checked against the size of the values."""
+    """The dimensions in the header, at least two, checked against the size of the .cfl file."""
     header = existing(Path(file).with_suffix(".hdr"))
     lines = header.read_text(errors="replace").splitlines()
     try:
@@ -95,7 +99,7 @@ def _dimensions(file: str) -> tuple[int, ...]:
             f"{header} is not a header of BART, which has a line of numbers after '# Dimensions': check the file."
         ) from error
     if not dims or min(dims) < 1:
-        raise ValueError(f"{header} gives the dimensions {dims}, but each must be at least 1.")
+        raise ValueError(f"{header} has the dimensions {dims}, but each must be at least 1: check the file.")
     size, promised = os.path.getsize(file), 8 * math.prod(dims)
     if size != promised:
         raise ValueError(

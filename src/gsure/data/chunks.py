@@ -1,7 +1,8 @@
-"""Work done in chunks, by one process or several, that resumes where it stopped: a folder of finished chunks, and a request.
+"""Compute results in chunks, with one or more processes, and resume after an interruption.
 
-A chunk is written under a temporary name and renamed when complete, so a finished sample is never computed again, nor lost.
-Processes (torchrun's) take turns at the chunks and need not talk to each other.
+The folder holds the request and the finished chunks. A chunk has a temporary name until it is complete, so finished samples
+are neither lost nor computed again. With torchrun, the k-th of n processes computes every n-th chunk, starting with the k-th.
+Processes do not communicate.
 """
 
 import json
@@ -22,7 +23,7 @@ from gsure.files import REQUEST, Request, read_json, replacing
 
 @dataclass(frozen=True)
 class Chunks:
-    """The range 0..n-1 in pieces of `size`, whose results go to the folder."""
+    """The range 0..n-1 in chunks of `size`. The results go to the folder."""
 
     folder: Path
     n: int
@@ -39,34 +40,34 @@ class Chunks:
         return f"shard-{number:05d}.h5"
 
     def is_done(self, number: int, kinds: tuple[str, ...]) -> bool:
-        """Whether all its samples are there; a shorter chunk belongs to a smaller number that was asked for before."""
+        """Whether the chunk has all its samples. An earlier call with a smaller n may have written a shorter chunk."""
         paths = [self.folder / kind / self.name(number) for kind in kinds]
         return all(path.exists() and len(Signals(path)) >= len(self.indices(number)) for path in paths)
 
     def wait_for_first(self, kinds: tuple[str, ...]) -> None:
-        """Of more processes than chunks, some make none, and would find an empty folder. The first process makes the first."""
+        """Wait until the first process has written the first chunk, because a process without chunks needs one to read."""
         while not self.is_done(0, kinds):
             time.sleep(0.1)
 
     def mine(self) -> Iterator[int]:
-        """The pieces of this process."""
+        """The numbers of the chunks that this process computes."""
         yield from range(int(os.environ.get("RANK", "0")), len(self), int(os.environ.get("WORLD_SIZE", "1")))
 
 
 def open_folder(
     folder: Path, request: Request, made_of: Mapping[str, Any], inputs: Mapping[str, str] | None = None
 ) -> None:
-    """Create the folder with its request, or resume in it if the results would be the same. Of several processes, the first
-    creates it.
+    """Create the folder with its request, or resume in an existing folder if `made_of` is the same.
 
-    Two results are the same if they are `made_of` the same. `inputs` are paths, which may change.
+    `made_of` is everything that the results depend on. `inputs` are paths, which may change. With several processes, the
+    first one creates the folder.
     """
     path = folder / REQUEST
     if os.environ.get("RANK", "0") != "0":
         waited = time.monotonic()
         while not path.exists():
             if time.monotonic() - waited > 60:
-                raise OSError(f"{folder} was not created by the first process within a minute.")
+                raise OSError(f"The first process did not create {folder} within a minute: see its error message.")
             time.sleep(0.1)
     if path.exists():
         before = read_json(path).get("made_of")
@@ -102,7 +103,7 @@ def write_chunk(
     scales: Sequence[float] | None = None,
     offsets: Sequence[float] | None = None,
 ) -> None:
-    """Signals that a model made, as a file that `gsure.Signals` reads."""
+    """Write the output of a model to a file that `gsure.Signals` reads."""
     header = {"source": dict(made_of), "complex": is_complex, "corruption": {"name": "none"}, "sigma_0": None}
     with Writer(
         path, len(x), tuple(x.shape[1:]), header | {"seed": made_of["seed"]}, has_groups=True, force=True

@@ -19,8 +19,8 @@ from gsure.files import record_request, refuse_inputs
 from gsure.measurement import Measurement
 
 Kind = Literal["fastmri", "cfl", "array"]
-WHAT = {"mask": "its masks in its files", "key": "one array", "slices": "samples, not volumes"}
-"""Why an option has no effect."""
+WHAT = {"mask": "the masks in its files", "key": "one array", "slices": "samples, not volumes"}
+"""Reasons why an option has no effect."""
 
 
 def convert(
@@ -43,10 +43,12 @@ def convert(
 
     fastmri  a file or a folder of files with `kspace` and `mask`, as in fastMRI's test set; `slices` is (first, last)
     cfl      BART's .cfl/.hdr, whose first two dimensions are height and width; `mask` is a .cfl or .npy
-    array    .npy, .npz or HDF5 (`key`) with spectra (N, H, W) or (N, C, H, W); `mask` and `sigma_0`: .npy, or array names
+    array    .npy, .npz or HDF5 (`key`) with spectra (N, H, W) or (N, C, H, W); `mask` and `sigma_0` are .npy files, or names
+             of arrays in the same .npz or HDF5 file
 
-    Without a mask, entries that are zero in all channels count as dropped. `sigma_0="estimate"` uses the median absolute
-    deviation of the outermost kept frequencies (of the finest diagonal wavelets, in signal space), and the file records that.
+    Without a mask, entries that are zero in all channels count as missing. `sigma_0="estimate"` computes the noise level from
+    the median absolute deviation of the outermost measured frequencies (in signal space: of the finest diagonal wavelets).
+    The file records that it is an estimate.
     """
     request = record_request("convert", locals())
     basis = basis or Fourier()
@@ -80,7 +82,8 @@ def _append(writer: Writer, spectrum: Spectrum, index: int, first: Spectrum, sca
     ybar, kept, group = spectrum
     if ybar.shape != first.ybar.shape or kept.shape != first.mask.shape:
         raise ValueError(
-            f"{group} has shape {ybar.shape}, but the first sample {first.ybar.shape}: convert them separately."
+            f"Sample {index}, of group {group}, has shape {ybar.shape} and a mask of shape {kept.shape}, but the first sample "
+            f"has {first.ybar.shape} and {first.mask.shape}: convert them separately."
         )
     refuse_nonfinite(ybar, f"Sample {index}, of group {group},")
     P = torch.from_numpy(kept).float()[None]
@@ -89,7 +92,7 @@ def _append(writer: Writer, spectrum: Spectrum, index: int, first: Spectrum, sca
 
 
 def _sigma(given: float | str, spectra: Spectra, basis: Basis, scale: float, n: int, path: Path) -> list[float]:
-    """One noise level per sample: a number, estimated, from a .npy file, or from an array in the same file as the data."""
+    """One noise level per sample: given, estimated, or read from a .npy file or an array in the same file as the data."""
     if given == "estimate":
         given = estimate_sigma([spectra[i] for i in range(min(len(spectra), 32))], basis) / scale
     if not isinstance(given, str):
@@ -103,11 +106,14 @@ def _sigma(given: float | str, spectra: Spectra, basis: Basis, scale: float, n: 
 
 
 def estimate_sigma(spectra: Sequence[Spectrum], basis: Basis) -> float:
-    """Noise level from entries with hardly any signal: median(|v|) / 0.6745, as for a Gaussian. Any signal left raises it."""
+    """Estimate the noise level from entries with little signal: median(|v|) / 0.6745, which is the std of a Gaussian.
+
+    Signal in these entries makes the estimate too high.
+    """
     if not (basis.is_signal or isinstance(basis, Fourier)):
         raise ValueError(
             f"The noise level can be estimated in the basis Fourier or in signal space, but not in {basis}: measure it, and "
-            "pass --sigma."
+            "pass it as --sigma."
         )
     values: list[np.ndarray] = []
     for ybar, mask, _ in spectra:
@@ -121,11 +127,12 @@ def estimate_sigma(spectra: Sequence[Spectrum], basis: Basis) -> float:
             values.append(((a - b - c + d) / 2)[complete])
         else:
             y, x = np.ogrid[-1 : 1 : h * 1j, -1 : 1 : w * 1j]
-            values.append(ybar[kept & (np.hypot(y, x) > 1.2)[None]])  # the corners; 1 is the middle of an edge
+            values.append(ybar[kept & (np.hypot(y, x) > 1.2)[None]])  # the corners; edge centres are at 1
     pooled = np.concatenate(values)
     if len(pooled) < 100:
         raise ValueError(
-            f"Only {len(pooled)} entries are suitable to estimate the noise level: measure it, and pass --sigma."
+            f"Only {len(pooled)} entries can be used to estimate the noise level, but at least 100 are needed: measure it, "
+            "and pass it as --sigma."
         )
     return float(np.median(np.abs(pooled)) / 0.6745)
 
@@ -148,12 +155,12 @@ def _open_spectra(
 
 
 def _mask(given: str | Path | None, path: Path) -> np.ndarray | None:
-    """From a .cfl, a .npy, or an array in the same file as the data."""
+    """Read the mask from a .cfl or .npy file, or from an array in the same file as the data."""
     if given is None:
         return None
     values = np.abs(stacked(given)) if Path(given).suffix in (".cfl", ".hdr") else read_beside(given, path)
     if not np.isin(values, (0, 1)).all():
-        raise ValueError(f"The mask {given} must be 0 (dropped) or 1 (kept), but has other values.")
+        raise ValueError(f"The mask {given} must be 0 (missing) or 1 (measured), but has other values.")
     if not values.any():
-        raise ValueError(f"The mask {given} drops every entry: check whether 0 and 1 are swapped.")
+        raise ValueError(f"The mask {given} measures no entry: check whether 0 and 1 are swapped.")
     return values.astype(bool)

@@ -1,4 +1,4 @@
-"""Simulate: clean signals in, measurements out. Clean signals only ever go to a second file."""
+"""Simulate measurements of clean signals. The clean signals go to a second file, never to the measurement file."""
 
 import contextlib
 import dataclasses
@@ -24,7 +24,7 @@ from gsure.measurement import Measurement
 from gsure.random import Stream, generators
 
 CHUNK = 1024
-"""Samples a worker makes at a time."""
+"""Number of samples that a worker measures at a time."""
 
 Batch = tuple[Tensor, Measurement, Tensor, list[Sample]]
 
@@ -43,10 +43,10 @@ def corrupt(
     force: bool = False,
     progress: bool = False,
 ) -> Measurements:
-    """Measure every signal of the source once and write the measurements to `path`; the clean signals to `clean`, if given.
+    """Measure each signal of the source once. Write the measurements to `path` and, if given, the clean signals to `clean`.
 
-    `sigma_0` is one number, or a range to draw from for each sample. What happens to sample k depends on (seed, k) alone,
-    not on `workers`, `limit` or `shards`.
+    `sigma_0` is one number, or a range from which each sample draws its own. The mask and noise of sample k depend only on
+    (seed, k), not on `workers`, `limit` or `shards`.
     """
     request = record_request("corrupt", locals())
     n = len(source) if limit is None else min(limit, len(source))
@@ -90,30 +90,33 @@ def _refuse_early(
     workers: int,
     force: bool,
 ) -> None:
-    """Everything that can be known to be wrong before any work is done."""
+    """Raise an error for wrong arguments before any work is done."""
     if workers < 1:
         raise ValueError(f"workers must be at least 1, but is {workers}.")
     corruption.check_shape(source.shape)
     corruption.draw_sigma(1, sigma_0, torch.Generator())
     if len({output.resolve() for output in outputs}) < len(outputs):
-        raise ValueError(f"Measurements and clean signals must go to two files, but both are to be {outputs[0]}.")
+        raise ValueError(
+            f"Measurements and clean signals must go to two different files, but both paths are {outputs[0]}: choose another "
+            "one for the clean signals."
+        )
     for inner, outer in itertools.permutations(outputs, 2):
         if outer.resolve() in inner.resolve().parents:
-            raise ValueError(f"{inner} lies inside of {outer}, which is to be written too: choose another name.")
+            raise ValueError(f"{inner} lies inside {outer}, which is also an output: choose another name.")
     refuse_inputs(outputs, source.reads())
     for output in outputs:
         refuse_existing(output, force)
 
 
 def describe(corruption: Corruption) -> dict[str, Any]:
-    """Name and options, enough to create it again."""
+    """The name and options of a corruption, from which you can create it again."""
     names = {family: name for name, family in FAMILIES.items()}
     options = {field.name: _plain(getattr(corruption, field.name)) for field in dataclasses.fields(corruption)}  # type: ignore[arg-type]
     return {"name": names.get(type(corruption), type(corruption).__name__), **options}
 
 
 def _plain(value: Any) -> Any:
-    """As JSON has it; of arrays in corruptions of one's own, what they are."""
+    """A value for JSON. An array, which only your own corruption can have, becomes its dtype and shape."""
     if hasattr(value, "shape") and hasattr(value, "dtype"):
         return f"{value.dtype} of shape {tuple(value.shape)}"
     return value

@@ -1,4 +1,4 @@
-"""`dicom`: slices of all DICOM series in a folder; needs pydicom."""
+"""`dicom`: slices of all DICOM series in a folder; needs the package pydicom."""
 
 import functools
 import os
@@ -22,15 +22,15 @@ HEADER = [
     "SamplesPerPixel",
 ]
 NOT_DICOM = tuple(kind for kind in DAMAGED if kind is not OSError)
-"""A file without read permission is an error; one of another format is skipped."""
+"""Errors for a file of another format, which is skipped. An OSError, such as missing permission, is raised."""
 
 
 @dataclass(frozen=True)
 class Dicom(Slices):
     """Axes are (columns, rows from the bottom, slices). Slices are sorted by position, then by instance number.
 
-    Values are those of the modality (rescale slope and intercept applied), so CT needs `window`. Along axis 2, a sample is
-    one file; along the others, the last volume is cached in memory. The group is the series.
+    Values are those of the modality, after rescale slope and intercept. CT values can be negative, so CT needs `window`.
+    Along axis 2, a sample is one file; along the others, the last volume is cached in memory. The group is the series.
     """
 
     kind: ClassVar[str] = "dicom"
@@ -48,7 +48,9 @@ class Dicom(Slices):
             raise ValueError(f"{path} has no DICOM image among its {len(files)} files: check the path.")
         for uid, planes in series.items():
             if len({shape for *_, shape in planes}) > 1:
-                raise ValueError(f"The series {uid} in {path} has slices of different sizes: separate them.")
+                raise ValueError(
+                    f"The series {uid} in {path} has slices of different sizes: move them to separate folders."
+                )
         return tuple(
             Volume(uid, tuple(file for _, _, file, _ in sorted(planes)), (*planes[0][3], len(planes)))
             for uid, planes in sorted(series.items())
@@ -61,14 +63,14 @@ class Dicom(Slices):
 
 
 def _header(file: Path) -> Any:
-    """The tags that matter, or None if the file is not a DICOM image."""
+    """The header of a DICOM image, or None if the file is not one."""
     pydicom = optional("pydicom")
     try:
         header = pydicom.dcmread(file, stop_before_pixels=True, specific_tags=HEADER)
-        tags = {name: header.get(name) for name in HEADER}  # decodes them
+        tags = {name: header.get(name) for name in HEADER}  # reading a tag decodes it
     except (*NOT_DICOM, pydicom.errors.InvalidDicomError, pydicom.errors.BytesLengthException) as error:
         if file.suffix.lower() in (".dcm", ".ima"):
-            raise ValueError(f"{file} is not a DICOM file that can be read: {error}") from error
+            raise ValueError(f"{file} is not a DICOM file that can be read ({error}): remove it.") from error
         return None
     if any(tags[name] is None for name in ("Rows", "Columns", "SeriesInstanceUID")):
         return None

@@ -27,7 +27,7 @@ class Digits(Source):
 
     def __post_init__(self) -> None:
         if self.split not in get_args(Split):
-            raise ValueError(f"The digits have the splits {', '.join(get_args(Split))}, not {self.split!r}.")
+            raise ValueError(f"split must be one of {', '.join(get_args(Split))}, but is {self.split!r}.")
 
     def __len__(self) -> int:
         return {"all": 1797, "train": FIRST_TEST, "test": 1797 - FIRST_TEST}[self.split]

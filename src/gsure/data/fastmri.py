@@ -1,7 +1,7 @@
 """`fastmri`: single-coil volumes in fastMRI's HDF5 layout. You need your own copy: its terms forbid redistribution.
 
-As in the paper: slices 10 to 40, inverse Fourier transform, the central 320x320 of the image, divided by 7e-5; complex, in
-two channels. The group is the volume, so that a split never separates the slices of a knee.
+The defaults are those of the paper: slices 10 to 40, inverse Fourier transform, a central crop of 320x320 pixels, division by
+7e-5. Images are complex, in two channels. The group is the volume, so that a split never separates the slices of a knee.
 """
 
 import itertools
@@ -41,7 +41,7 @@ PAPER_SLICES = 24_853
 @dataclass(frozen=True)
 class FastMRI(Source):
     """`path` is a volume, a folder of volumes, or, with `split`, the folder that holds `singlecoil_train` and the others.
-    `slices` are the first and the last, inclusive; a volume that ends earlier gives fewer.
+    `slices` is (first, last), inclusive; a shorter volume has fewer samples.
     """
 
     kind: ClassVar[str] = "fastmri"
@@ -54,7 +54,7 @@ class FastMRI(Source):
     shape: tuple[int, int, int] = field(init=False, repr=False, compare=False)
     files: tuple[str, ...] = field(init=False, repr=False, compare=False)
     ends: tuple[int, ...] = field(init=False, repr=False, compare=False)
-    """How many samples there are up to and including each file."""
+    """The cumulative number of samples, up to and including each file."""
 
     def __post_init__(self) -> None:
         check_size(self.size)
@@ -70,7 +70,7 @@ class FastMRI(Source):
         return path if self.split is None else path / f"singlecoil_{self.split}"
 
     def _checked_count(self, file: str) -> int:
-        """How many slices of this volume to read."""
+        """The number of slices to read from a volume, after checking the volume."""
         shape, mask_shape = _shapes(file)
         if mask_shape is not None:
             raise ValueError(
@@ -82,7 +82,7 @@ class FastMRI(Source):
             )
         if min(shape[1:]) < self.size:
             raise ValueError(
-                f"{file} has slices of {shape[1]}x{shape[2]}, smaller than the crop: lower size ({self.size})."
+                f"{file} has slices of {shape[1]}x{shape[2]}, smaller than the crop of {self.size}: lower size."
             )
         return _count(shape, self.slices)
 
@@ -109,7 +109,7 @@ class FastMRI(Source):
 class FastMRISpectra:
     """Undersampled volumes as in fastMRI's test set: `kspace` (slices, height, width) and `mask` (width).
 
-    Volumes without any of `slices`, the first and the last, give no samples.
+    `slices` is (first, last), inclusive. A volume that has none of them gives no samples.
     """
 
     is_complex = True
@@ -130,7 +130,7 @@ class FastMRISpectra:
             counts.append(_count(shape, slices or (0, shape[0] - 1)))
         self.ends = tuple(itertools.accumulate(counts))
         if not self.ends[-1]:
-            raise ValueError(f"No volume in {path} has slices in {slices}: choose others.")
+            raise ValueError(f"No volume in {path} has slices in the range {slices}: choose another range.")
 
     def __len__(self) -> int:
         return self.ends[-1]
@@ -148,7 +148,7 @@ def _count(shape: tuple[int, ...], slices: tuple[int, int]) -> int:
 
 
 def _shapes(file: str) -> tuple[tuple[int, ...], tuple[int, ...] | None]:
-    """The shapes of the k-space and of the mask (None if there is none) of a volume, from its header."""
+    """The shapes of k-space and mask of a volume, from its header. The second is None if there is no mask."""
     try:
         with open_hdf5(file) as volume:
             held = list(volume)
@@ -157,7 +157,7 @@ def _shapes(file: str) -> tuple[tuple[int, ...], tuple[int, ...] | None]:
             shape, dtype = volume["kspace"].shape, volume["kspace"].dtype
             mask_shape = volume["mask"].shape if "mask" in held else None
     except (KeyError, RuntimeError, AttributeError) as error:
-        raise ValueError(f"{file} is damaged, or not a fastMRI volume: {error}") from error
+        raise ValueError(f"{file} is damaged, or not a fastMRI volume ({error}): check the file.") from error
     if len(shape) != 3 or dtype.kind != "c":
         raise ValueError(
             f"kspace of {file} has shape {shape} and type {dtype}, but single-coil volumes are complex and of shape "
@@ -171,7 +171,9 @@ def _kspace(file: str, at: int) -> np.ndarray:
         with open_hdf5(file) as volume:
             return volume["kspace"][at]
     except DAMAGED as error:
-        raise ValueError(f"Slice {at} of {file} cannot be read, the file may be cut short: {error}") from error
+        raise ValueError(
+            f"Slice {at} of {file} cannot be read ({error}): the file may be truncated, copy it again."
+        ) from error
 
 
 def _mask(file: str) -> np.ndarray:

@@ -14,8 +14,8 @@ from gsure.data.source import DAMAGED, Sample, Source, check_size, existing, kep
 
 @dataclass(frozen=True)
 class Idx(Source):
-    """One file of images; bytes 0..255 become -1..1. `size` resizes (antialiased bilinear). A gzipped file is decompressed
-    into memory, 47 MB for MNIST; a plain one is memory-mapped.
+    """One file of images. Bytes 0..255 become -1..1. `size` resizes images (antialiased bilinear). A gzipped file is
+    decompressed into memory (47 MB for MNIST); an uncompressed one is memory-mapped.
     """
 
     kind: ClassVar[str] = "idx"

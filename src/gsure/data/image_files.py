@@ -1,4 +1,4 @@
-"""Files in a folder or in a zip, by name, and the images in them."""
+"""List the files in a folder or zip archive, and read the images among them."""
 
 import io
 import os
@@ -18,7 +18,7 @@ NOT_PIXELS = {"BUFR", "EPS", "GRIB", "HDF5", "MPEG", "PDF", "WMF"}
 
 
 def entries(path: str | Path) -> list[tuple[str, int]]:
-    """Name and size of every file in a folder or zip, sorted; without hidden files and those that macOS adds."""
+    """Name and size of every file in a folder or zip, sorted. Omits hidden files and those that macOS adds."""
     path = existing(path)
     if path.is_dir():
         found = [
@@ -45,7 +45,7 @@ def _is_shown(name: str) -> bool:
 
 
 def content(path: str, name: str) -> bytes:
-    """The bytes of one file of the folder or zip."""
+    """The bytes of one file in a folder or zip."""
     if os.path.isdir(path):
         return Path(path, name).read_bytes()
     return kept(zipfile.ZipFile, path).read(name)
@@ -60,7 +60,7 @@ def is_picture(name: str) -> bool:
 
 
 def picture(path: str, name: str) -> "tuple[Image, float]":
-    """One image, upright, in mode L or RGB (F for 16 bits), and its value of white. Transparent pixels become black."""
+    """One image and the value of white. The mode is L or RGB (F for 16 bits). Transparent pixels become black."""
     from PIL import Image, ImageOps
 
     try:
@@ -73,7 +73,8 @@ def picture(path: str, name: str) -> "tuple[Image, float]":
         return Image.fromarray(np.asarray(image, np.float32)), 65535.0
     if image.mode == "F":
         raise ValueError(
-            f"{name} in {path} holds floating-point values, for which white is not defined: save it as an array."
+            f"{name} in {path} holds floating-point values, for which white is not defined: save it as an array, and use the "
+            "source array."
         )
     if image.mode in ("1", "L"):
         return image.convert("L"), 255.0

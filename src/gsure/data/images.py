@@ -13,10 +13,10 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Images(Source):
-    """Black..white becomes -1..1. `crop` is the side of a central square crop; `size` then resizes (antialiased bilinear),
-    after the largest central square crop if `crop` is not given. `gray` takes the mean of the channels; by default the first
-    image decides. `skip_bad` decodes every image at the start and skips those that cannot be read; otherwise an unreadable
-    image is an error.
+    """Black to white becomes -1..1. `crop` is the side of a central square crop. `size` then resizes the crop (antialiased
+    bilinear); without `crop`, it resizes the largest central square. `gray` takes the mean of the channels; by default, images
+    are gray if the first one is. `skip_bad` decodes every image at the start and skips those that cannot be read; otherwise an
+    unreadable image is an error.
     """
 
     kind: ClassVar[str] = "images"
@@ -53,7 +53,7 @@ class Images(Source):
         return len(self.files)
 
     def _cut(self, name: str) -> "tuple[Image, float]":
-        """The image, cropped and resized."""
+        """The image, cropped and resized, and the value of white."""
         from PIL.Image import Resampling
 
         try:

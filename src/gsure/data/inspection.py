@@ -1,4 +1,4 @@
-"""What is in a file: shapes, basis, coverage, noise, provenance, and a picture of it."""
+"""Summarise what is in a file (shapes, basis, coverage, noise, provenance) and draw it."""
 
 from pathlib import Path
 from typing import Any
@@ -14,10 +14,13 @@ from gsure.plotting import as_picture, draw_measurements, tint_missing
 def inspect_file(
     path: str | Path, figure: str | Path | None = None, clean: str | Path | None = None, force: bool = False
 ) -> dict[str, Any]:
-    """A summary that can be printed or turned to JSON; with `figure`, a PNG of the first samples, beside `clean` if given."""
+    """Return a summary that can be printed or written as JSON.
+
+    `figure` also draws the first samples as a PNG, together with the `clean` signals behind them if given.
+    """
     path = Path(path)
     if figure is None and clean is not None:
-        raise ValueError(f"{clean} is to be shown beside the measurements: say where, by --figure.")
+        raise ValueError(f"--clean {clean} has no effect without --figure: add --figure, or omit --clean.")
     if figure is not None:
         refuse_inputs([figure], [path, *([] if clean is None else [clean])])
         refuse_existing(Path(figure), force)
@@ -54,7 +57,7 @@ def _common(data: Measurements | Signals) -> dict[str, Any]:
 
 
 def _advice(data: Measurements, some: Measurement) -> str:
-    """Whether signals have the magnitude that noise schedules are made for, from an unbiased estimate of their power."""
+    """Whether signals have the magnitude that noise schedules expect, from an unbiased estimate of their power."""
     power = ((some.ybar.double() ** 2 - (some.mask * some.std).double() ** 2) / data.coverage).flatten(1).mean(1)
     mean, error = float(power.mean()), float(power.std(correction=0)) / len(power) ** 0.5
     if mean <= 3 * error:
@@ -100,7 +103,7 @@ def draw(data: Measurements, path: Path, clean: Signals | None = None, columns: 
     is_complex = data.header["complex"]
     rows = {} if clean is None else {"clean": [as_picture(x, is_complex) for x in clean[:columns]]}
     rows["measured"] = [as_picture(x, is_complex) for x in data.basis.to_signal(measurement.ybar)]
-    if data.basis.is_signal:  # a missing pixel can be shown where it is
+    if data.basis.is_signal:  # then missing entries are pixels
         kept = measurement.mask.expand_as(measurement.ybar).amax(1)
         rows["measured"] = [tint_missing(x, here) for x, here in zip(rows["measured"], kept, strict=True)]
     kept_std = measurement.std.expand_as(measurement.mask)[measurement.mask == 1]

@@ -1,8 +1,8 @@
 """`ismrmrd`: images from Cartesian raw data in ISMRMRD files; needs the package ismrmrd.
 
-The readouts of each (slice, contrast, phase, repetition, set) form one k-space: repeated lines are averaged, lines beyond
-the encoding limits are zero. The inverse Fourier transform is cropped to the field of view of the reconstruction. Rows run
-along the readout, columns along the phase encoding, as in fastMRI, so that a line mask drops columns.
+The readouts of each (slice, contrast, phase, repetition, set) form one k-space. Repeated lines are averaged, and lines beyond
+the encoding limits are zero. The inverse Fourier transform is cropped to the field of view of the reconstruction. As in
+fastMRI, the readout is the vertical axis and the phase encoding the horizontal one, so a line mask drops columns.
 """
 
 from dataclasses import dataclass, field
@@ -56,7 +56,8 @@ class Encoding:
 class Ismrmrd(Source):
     """Files with several coils need `coil`. Images are divided by `scale`, by default the largest magnitude of the file.
 
-    The group is the file. Undersampled files are measurements, not a source: use `gsure import`.
+    The group is the file. Undersampled files are measurements, not a source: save their k-space and mask as arrays, and use
+    `gsure import array`.
     """
 
     kind: ClassVar[str] = "ismrmrd"
@@ -115,7 +116,7 @@ class Ismrmrd(Source):
 
 @dataclass(frozen=True)
 class _Largest:
-    """The largest magnitude among all images; equal for equal sources, as `kept` needs."""
+    """Finds the largest magnitude of all images. It is a dataclass because `kept` caches by equality."""
 
     source: Ismrmrd
 
@@ -145,7 +146,7 @@ def _encoding(path: Path, xml: Any) -> Encoding:
     try:
         encoding = schema.CreateFromDocument(xml).encoding[0]
         trajectory = encoding.trajectory.value
-    except Exception as error:  # the parser is generated from a schema, and may raise anything on other documents
+    except Exception as error:  # the parser is generated from a schema and may raise any exception
         raise ValueError(f"The XML header of {path} has no ISMRMRD encoding: {error}") from error
     space, recon = encoding.encodedSpace, encoding.reconSpace
     if trajectory != "cartesian" or space.matrixSize.z > 1:
@@ -192,6 +193,7 @@ def _grouped(path: Path, heads: np.ndarray, encoding: Encoding) -> tuple[tuple[i
         if missing:
             raise ValueError(
                 f"{path} lacks {len(missing)} of {encoding.last + 1 - encoding.first} lines of the image "
-                f"{dict(zip(COUNTERS, image.tolist(), strict=True))}: it is undersampled, use gsure import."
+                f"{dict(zip(COUNTERS, image.tolist(), strict=True))}: it is undersampled. "
+                "Save its k-space and mask as arrays, and use gsure import array."
             )
     return tuple(tuple(numbers.tolist()) for numbers in groups)

@@ -110,7 +110,8 @@ def _values(y: np.ndarray, basis: Basis | None) -> tuple[np.ndarray, bool, Basis
     if isinstance(basis, Dense):
         if y.dtype.kind == "c":
             raise ValueError("y is complex, but a Dense basis acts on real signals: stack real and imaginary parts.")
-        return y.astype(np.float32), False, basis, f"{dims[0]} signals of shape {dims[1:]}, in a Dense basis"
+        signals = y[:, None, None] if y.ndim == 2 else y
+        return signals.astype(np.float32), False, basis, f"{dims[0]} signals of shape {dims[1:]}, in a Dense basis"
     if y.ndim == 2 and y.dtype.kind != "c" and basis is not None:
         return y[:, None, None].astype(np.float32), False, basis, f"{dims[0]} vectors of {dims[1]}, in {basis}"
     if y.ndim == 2:

@@ -1,4 +1,4 @@
-"""`nifti`: slices of NIfTI volumes (.nii, .nii.gz), one file or a folder of them; needs nibabel."""
+"""`nifti`: slices of NIfTI volumes (.nii, .nii.gz), one file or a folder of files; needs the package nibabel."""
 
 from dataclasses import dataclass
 from typing import Any, ClassVar
@@ -11,10 +11,10 @@ from gsure.data.volume import Slices, Volume
 
 @dataclass(frozen=True)
 class Nifti(Slices):
-    """Axes are as stored. A slice is rotated by 90 degrees, so that the second of its axes points up, as viewers show it.
+    """Axes are as stored. A slice is rotated by 90 degrees, so that its second axis points up, as in viewers.
 
-    A plain file is read slice by slice. Compressed files cannot be read in parts, so the last few are cached in memory.
-    Complex files need `complex`. The group is the file.
+    An uncompressed file is read slice by slice. Compressed files cannot be read in parts, so the last few are cached in
+    memory. Complex files need `complex`. The group is the file.
     """
 
     kind: ClassVar[str] = "nifti"
@@ -31,7 +31,7 @@ class Nifti(Slices):
             )
         dtype = image.get_data_dtype()
         if dtype.kind not in "uifc" or (dtype.kind == "c" and not self.complex):
-            raise ValueError(f"{file} holds {dtype}, not real numbers: complex ones need the option complex.")
+            raise ValueError(f"{file} holds {dtype}, not real numbers: complex numbers need the option complex.")
         return Volume(name_in(self.path, file, ".gz", ".nii"), (file,), shape)
 
     def _plane(self, volume: Volume, at: int, further: tuple[int, ...]) -> np.ndarray:
@@ -40,7 +40,9 @@ class Nifti(Slices):
         try:
             plane = np.asarray(kept(_voxels, volume.files[0])[(*where, *further)])
         except DAMAGED as error:
-            raise ValueError(f"{volume.files[0]} cannot be read, it may be cut short: {error}.") from error
+            raise ValueError(
+                f"{volume.files[0]} cannot be read ({error}): it may be truncated, copy it again."
+            ) from error
         return np.rot90(plane)
 
 
@@ -49,11 +51,11 @@ def _loaded(file: str) -> Any:
     try:
         return nibabel.load(file)
     except (*DAMAGED, nibabel.filebasedimages.ImageFileError, nibabel.spatialimages.HeaderDataError) as error:
-        raise ValueError(f"{file} is not a NIfTI file that can be read: {error}.") from error
+        raise ValueError(f"{file} is not a NIfTI file that can be read ({error}): check the file.") from error
 
 
 def _voxels(file: str) -> Any:
-    """The voxels, to index: a proxy that reads from the file, or all values of a compressed file."""
+    """The voxels as an array to index: a proxy that reads from the file, or all values of a compressed file."""
     proxy = _loaded(file).dataobj
     if not file.endswith(".gz"):
         return proxy

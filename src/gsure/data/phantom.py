@@ -1,10 +1,10 @@
 """`phantom`: any number of procedural, brain-like complex slices, to try MRI masks without MRI data.
 
-A head is a stack of layers around one distance function: scalp, skull, fluid, then cortex. Cortex is folded by a random
-wave field whose zero lines are the sulci: the distance to the nearest fluid (surface, sulcus or the fissure between the
-hemispheres) alone determines what is fluid, gray or white matter. Ventricles, deep nuclei and lesions are painted on top.
-Slices are drawn at twice the size and averaged, so edges are antialiased. Sample k depends on (seed, k) only, and is the same
-head at every size. It imitates the look of a scan, not the physics or the statistics of anatomy.
+A head consists of layers at increasing depth below the skin: scalp, skull, fluid, then cortex. A random wave field folds the
+cortex, and its zero lines are the sulci. The distance to the nearest fluid (surface, sulcus or the fissure between the
+hemispheres) determines what is fluid, gray matter or white matter. Ventricles, deep nuclei and lesions are painted on top.
+Slices are drawn at twice the size and averaged, so edges are antialiased. Sample k depends only on (seed, k), and is the same
+head at every size. A phantom imitates the look of a scan, not the physics or the statistics of anatomy.
 """
 
 import functools
@@ -80,7 +80,7 @@ def _waves(rng: np.random.Generator, n: int, shortest: float, longest: float, co
     wavelength = shortest + (longest - shortest) * wavelength
     x, y = _grid(n)
     wave = (2 * np.pi / wavelength * np.exp(1j * np.pi * angle)).astype(np.complex64)
-    # cos(a + b) = cos a cos b - sin a sin b makes a sum of plane waves one matrix product.
+    # cos(a + b) = cos a cos b - sin a sin b turns a sum of plane waves into one matrix product.
     a, b = wave.real * x.T + np.float32(2 * np.pi) * phase.astype(np.float32), wave.imag * y
     rows, columns = np.concatenate([np.cos(b), -np.sin(b)], 1), np.concatenate([np.cos(a), np.sin(a)], 1)
     return rows @ columns.T * np.float32((2 / count) ** 0.5)
@@ -102,11 +102,11 @@ def _magnitude(rng: np.random.Generator, n: int) -> np.ndarray:
     image = _paint(image, _inside(0.22 * bone - np.abs(below_bone + 0.5 * bone)), marrow)
     image = _paint(image, _inside(below_bone), fluid)
 
-    # Within the skull everything is bent a little, so that left and right are not quite mirror images.
+    # Distort everything within the skull a little, so that left and right are not exact mirror images.
     u, v = x + 0.025 * bumps, y + 0.02 * _waves(rng, n, 0.4, 0.9)
     brain = below_bone - np.float32(rng.uniform(0.01, 0.04)) + 0.006 * _waves(rng, n, 0.15, 0.3)
     to_fluid = _distance_to_fluid(rng, brain, u, v, bumps, level)
-    to_white = (to_fluid - np.float32(rng.uniform(0.036, 0.052))) * 28 + 0.5  # gray turns into white over a short way
+    to_white = (to_fluid - np.float32(rng.uniform(0.036, 0.052))) * 28 + 0.5  # gray turns into white gradually
     tissue = _inside(to_fluid)
     image = _paint(image, tissue, gray + (white - gray) * np.clip(to_white, 0, 1))
     if level < 0.6:
@@ -120,7 +120,7 @@ def _magnitude(rng: np.random.Generator, n: int) -> np.ndarray:
 
 
 def _inside(distance: np.ndarray) -> np.ndarray:
-    """How much of each pixel lies inside, from the distance to the edge."""
+    """The share of each pixel that lies inside, from the distance to the edge."""
     return np.clip(distance * np.float32(distance.shape[0] / 2) + 0.5, 0, 1)
 
 
@@ -131,7 +131,7 @@ def _paint(image: np.ndarray, cover: np.ndarray, value: np.ndarray | float) -> n
 def _distance_to_fluid(
     rng: np.random.Generator, brain: np.ndarray, u: np.ndarray, v: np.ndarray, bumps: np.ndarray, level: float
 ) -> np.ndarray:
-    """From the surface of the brain, the nearest sulcus, or the fissure; negative within them."""
+    """The distance to the surface of the brain, the nearest sulcus or the fissure; negative within them."""
     n = brain.shape[0]
     # Waves around the centre make sulci that run inwards; plane waves bend, join and end them.
     bent = (u + 0.05 * _waves(rng, n, 0.3, 0.7)) * np.float32(1.25) + 1j * (v + 0.05 * bumps)
@@ -147,7 +147,7 @@ def _distance_to_fluid(
     sulcus += 1.2 * np.maximum(brain - np.float32(rng.uniform(0.14, 0.24) + 0.12 * level) - 0.06 * bumps, 0)
     callosum = 0.36 if level < 0.6 else 0.0  # joins the hemispheres in lower slices
     fissure = np.abs(u) + np.maximum(np.float32(callosum) - np.abs(v), 0)
-    width = np.float32(rng.uniform(0.004, 0.02))  # wide sulci: an old brain
+    width = np.float32(rng.uniform(0.004, 0.02))  # sulci widen with age
     return np.minimum(np.minimum(brain, sulcus), fissure) - width
 
 
@@ -172,10 +172,10 @@ def _with_centre(
         ):
             image = _paint(image, 0.85 * _inside(ellipse(centre, axes, tilt)), gray * rng.uniform(0.9, 1.05))
         image = _paint(image, _inside(ellipse((0.0, 0.08), (0.012 + 0.012 * size, 0.12))), fluid)  # third ventricle
-    # Lateral ventricles: bananas that part to the front and to the back.
+    # Lateral ventricles: curved shapes that diverge to the front and to the back.
     bend = side - np.float32(0.05 + 0.02 * size) - np.float32(rng.uniform(0.7, 1.3)) * (v - 0.02) ** 2
     length, width = rng.uniform(0.26, 0.36), 0.042 * size * (1 - 0.4 * level)
-    notch = 0.45 if level < 0.3 else 0.0  # low slices meet the front and back horns, with the thalamus between
+    notch = 0.45 if level < 0.3 else 0.0  # low slices cut the front and back horns, with the thalamus between them
     along = np.abs(v - 0.02) / np.float32(length)
     profile = np.float32(width) * (1 - along * along) * (1 - np.float32(notch) * np.exp(-18 * along * along))
     return _paint(image, _inside(profile - np.abs(bend)), fluid)
@@ -190,7 +190,7 @@ def _with_lesion(
     bumps: np.ndarray,
     value: float,
 ) -> np.ndarray:
-    """A spot of random size with an uneven rim and, around it, swelling."""
+    """A spot of random size with an uneven rim, surrounded by swelling."""
     distance, angle = rng.uniform(0.15, 0.5), rng.uniform(0, 2 * np.pi)
     size = rng.uniform(0.015, 0.03) if rng.uniform() < 0.6 else rng.uniform(0.04, 0.12)
     a, b = x - np.float32(distance * np.cos(angle)), y - np.float32(distance * np.sin(angle))
@@ -201,7 +201,7 @@ def _with_lesion(
 
 
 def _head_frame(rng: np.random.Generator, n: int) -> tuple[np.ndarray, np.ndarray]:
-    """Right and down as seen by a head that is shifted, turned and of random size; its half height is about 1."""
+    """Coordinates (right, down) of a head that is shifted, rotated and scaled at random; half its height is about 1."""
     x, y = _grid(n)
     dx, dy = rng.uniform(-0.05, 0.05, 2)
     angle, scale = rng.normal(0, 0.09), rng.uniform(0.84, 0.94)

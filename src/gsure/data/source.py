@@ -1,4 +1,4 @@
-"""A source: clean or raw signals, one at a time, by index. And what its readers share with those of measured data.
+"""Sources of clean or raw signals, read one at a time by index, and the functions that all readers share.
 
 Creating a source lists files and reads headers; pixels are read only when a sample is indexed. A source holds names, sizes
 and options, never an open file, so that it can be copied to worker processes.
@@ -27,7 +27,7 @@ DAMAGED = (
     *(OSError, ValueError, EOFError, KeyError, IndexError, TypeError, AttributeError, RuntimeError),
     *(struct.error, tokenize.TokenError, zipfile.BadZipFile, zlib.error),
 )
-"""What readers of other formats raise on damaged files; RuntimeError also on encrypted archives."""
+"""Exceptions that readers of other formats raise for damaged files. RuntimeError can also mean an encrypted archive."""
 
 
 class Sample(NamedTuple):
@@ -35,14 +35,14 @@ class Sample(NamedTuple):
 
     x: np.ndarray
     group: str
-    """The volume, subject or file that it comes from: splits and metrics respect groups."""
+    """The volume, subject or file that it comes from. Splits and metrics treat a group as a unit."""
     scale: float = 1.0
     offset: float = 0.0
     """The raw signal is scale * x + offset."""
 
     @staticmethod
     def of_intensities(values: np.ndarray, group: str, low: float, high: float) -> "Sample":
-        """low..high becomes -1..1."""
+        """Map the range low..high to -1..1."""
         scale, offset = (high - low) / 2, (high + low) / 2
         return Sample(np.ascontiguousarray((values - offset) / scale, np.float32), group, scale, offset)
 
@@ -59,7 +59,7 @@ class Source(ABC):
 
     @abstractmethod
     def _read(self, index: int) -> Sample:
-        """Sample `index`, which lies in 0..len - 1. Reads no more than it needs."""
+        """Read sample `index`, which lies in 0..len - 1, and no more of the files than it needs."""
 
     @abstractmethod
     def _content(self) -> dict[str, Any]:
@@ -88,7 +88,7 @@ class Source(ABC):
         }
 
     def _set(self, **values: Any) -> None:
-        """Set fields that are computed on construction; the dataclasses are frozen otherwise."""
+        """Set fields that are computed on construction, although the dataclass is frozen."""
         for name, value in values.items():
             object.__setattr__(self, name, value)
 
@@ -134,7 +134,7 @@ def files_in(path: str | Path, *endings: str) -> tuple[str, ...]:
 
 
 def name_in(path: str | Path, file: str, *endings: str) -> str:
-    """The name of a volume: its file without the ending, with the subfolders that distinguish it from others of this name."""
+    """The name of a volume: the path of its file inside the folder `path`, without the ending."""
     folder, full = Path(path).expanduser(), Path(file)
     name = full.relative_to(folder).as_posix() if folder.is_dir() else full.name
     for ending in endings:
@@ -143,7 +143,7 @@ def name_in(path: str | Path, file: str, *endings: str) -> str:
 
 
 def locate(ends: Sequence[int], index: int) -> tuple[int, int]:
-    """Which file holds a sample, and where in it, given how many samples there are up to and including each file."""
+    """The number of the file that holds a sample, and the position in it. `ends` are cumulative numbers of samples."""
     number = bisect.bisect_right(ends, index)
     return number, index - (ends[number - 1] if number else 0)
 

@@ -1,4 +1,4 @@
-"""All sources of clean or raw signals, by kind. Each gives samples by index and reads no more than it needs."""
+"""All sources of clean or raw signals, by kind."""
 
 import dataclasses
 import zipfile
@@ -45,7 +45,7 @@ __all__ = [
 
 
 def open_source(kind_or_path: str, **options: Any) -> Source:
-    """A source by kind (`phantom`), by kind and path (`nifti:brains/`), or by a path, whose kind is then guessed.
+    """Open a source by kind (`phantom`), by kind and path (`nifti:brains/`), or by a path alone, to guess the kind.
 
     >>> open_source("phantom", size=32, n=5).shape
     (2, 32, 32)

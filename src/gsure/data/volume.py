@@ -31,17 +31,17 @@ class Volume(NamedTuple):
     group: str
     files: tuple[str, ...]
     shape: tuple[int, ...]
-    """Three dimensions, and further ones (time, echoes), which count as more slices."""
+    """Three dimensions, or more. Further dimensions (time, echoes) count as more slices."""
 
 
 @dataclass(frozen=True)
 class Slices(Source):
-    """Slices along `axis`, from the first to the last of `slices`, inclusive (by default all).
+    """Slices along `axis`. `slices` is (first, last), inclusive; by default all.
 
-    Real slices: 0..largest value of the volume becomes -1..1, so background is -1. If values may be negative (CT), `window`
-    is the pair of values that become -1 and 1; values outside it are clipped. With `complex`, for MRI: the magnitude divided
-    by the largest of the volume, and a zero imaginary part. `size` pads a slice with background to a square and resizes it
-    (antialiased bilinear), assuming square voxels.
+    In real slices, the range from 0 to the largest value of the volume becomes -1..1, so background is -1. If values may be
+    negative (CT), `window` is the pair of values that become -1 and 1; values outside it are clipped. With `complex`, for MRI,
+    values are divided by the largest magnitude of the volume; real values get a zero imaginary part. `size` pads a slice with
+    background to a square and resizes it (antialiased bilinear), assuming square voxels.
     """
 
     path: str | Path
@@ -54,7 +54,7 @@ class Slices(Source):
     shape: tuple[int, int, int] = field(init=False, repr=False, compare=False)
     volumes: tuple[Volume, ...] = field(init=False, repr=False, compare=False)
     ends: tuple[int, ...] = field(init=False, repr=False, compare=False)
-    """How many samples there are up to and including each volume."""
+    """The cumulative number of samples, up to and including each volume."""
 
     @abstractmethod
     def _headers(self) -> tuple[Volume, ...]:
@@ -70,7 +70,10 @@ class Slices(Source):
             raise ValueError(f"axis must be 0, 1 or 2, but is {self.axis}.")
         check_slices(self.slices)
         if self.window is not None and (self.complex or not self.window[0] < self.window[1]):
-            raise ValueError(f"window must be a low and a high value, for real slices only, but is {self.window}.")
+            raise ValueError(
+                f"window must be a low and a high value, and needs complex = False, but is {self.window} with complex = "
+                f"{self.complex}."
+            )
         volumes = self._headers()
         shape = self._plane_shape(volumes[0])
         different = [volume for volume in volumes if self._plane_shape(volume) != shape]
@@ -90,7 +93,7 @@ class Slices(Source):
         )
 
     def _plane_shape(self, volume: Volume) -> tuple[int, int]:
-        """After the rotation: the second axis points up."""
+        """Height and width of a slice after its rotation, which lets the second axis point up."""
         across, up = (length for axis, length in enumerate(volume.shape[:3]) if axis != self.axis)
         return up, across
 
@@ -124,9 +127,9 @@ class Slices(Source):
         return Sample(x, volume.group, float(high - low) / 2, float(high + low) / 2)
 
     def _largest(self, volume: Volume) -> float:
-        """The largest magnitude of the volume. Each process reads the complete volume once for it."""
+        """The largest magnitude of the volume. To find it, each process reads the complete volume once."""
         largest, smallest = _extremes(self, volume, tuple(os.stat(file).st_mtime_ns for file in volume.files))
-        if smallest < 0:
+        if smallest < 0 and not self.complex:
             raise ValueError(
                 f"{volume.group} has values down to {smallest:g}: give window, the low and high value that become -1 and 1."
             )

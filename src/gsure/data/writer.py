@@ -1,4 +1,4 @@
-"""Writing the measurement file: never half, never over another one unasked."""
+"""Write the measurement file. It gets its name when complete, and replaces another file only if you ask for it."""
 
 import contextlib
 import errno
@@ -24,11 +24,12 @@ from gsure.measurement import Measurement
 
 
 class Writer:
-    """Writes n samples, in order, into one file or a folder of shards; under the final name once all are in, and not before.
+    """Writes n samples, in order, to one file or a folder of shards.
 
-    `header` is what there is to say besides, as JSON: corruption, seed, source. With a basis the samples are measurements,
-    without one they are clean signals. Names of groups are left out if they are the numbers of the samples in the file, unless
-    it `has_groups`: as a piece of something larger, where numbers are others. Leaving by an exception removes all.
+    The file gets its final name when all samples are written. An exception in the `with` block removes it. `header` holds all
+    other information as JSON: corruption, seed, source. With a basis the samples are measurements, without one they are clean
+    signals. Group names are omitted if each is the position of its sample in the file. Set `has_groups` to write them anyway:
+    in a chunk of a larger result, positions in the file are not positions in the result.
     """
 
     def __init__(
@@ -55,11 +56,11 @@ class Writer:
         self.header, self.force = dict(header), force
         if n < 1 or not 1 <= shards <= n:
             raise ValueError(
-                f"{n} samples in {shards} shards were asked for: give a limit of at least 1, and no more shards than samples."
+                f"{n} samples do not fit into {shards} shards: give a limit of at least 1, and no more shards than samples."
             )
-        json.dumps(self.header)  # fails now, not when all is done
+        json.dumps(self.header)  # fails now, not at the end of the work
         refuse_existing(self.path, force)
-        self.temporary = self.path.with_name(f".{self.path.name}.tmp")  # the next try replaces what a killed one left
+        self.temporary = self.path.with_name(f".{self.path.name}.tmp")  # replaces that of a killed process
         self.sizes = [n // shards + (k < n % shards) for k in range(shards)]
         self.written = 0
         self._file: h5py.File | None = None
@@ -68,18 +69,21 @@ class Writer:
         try:
             self.path.parent.mkdir(parents=True, exist_ok=True)
         except OSError as error:
-            raise OSError(error.errno, f"{self.path} cannot be written there: {error.strerror}") from error
+            message = f"The folder of {self.path} cannot be created ({error.strerror}): choose another path"
+            raise OSError(error.errno, message) from error
         needed = self.n * (4 * math.prod(self.shape) + math.prod(self.mask_shape) * (1 if self.binary else 33) // 8)
         free = shutil.disk_usage(self.path.parent).free
         if needed > free:
             raise OSError(
-                errno.ENOSPC, f"{self.path} needs {needed / 1e9:.1f} GB, but only {free / 1e9:.1f} GB are free there"
+                errno.ENOSPC,
+                f"{self.path} needs {needed / 1e9:.1f} GB, but only {free / 1e9:.1f} GB are free: free some space, or choose "
+                "another disk",
             )
         self._refuse_busy()
         self._remove_temporary()
         if len(self.sizes) > 1:
             self.temporary.mkdir()
-        self._start_shard()  # now, for as long as a file is open no other process takes it for a killed one's
+        self._start_shard()  # now, because an open file shows other processes that it is in use
         return self
 
     def append(
@@ -90,12 +94,14 @@ class Writer:
         sigma_0: Float[Tensor, " b"] | None = None,
         offsets: Sequence[float] | None = None,
     ) -> None:
-        """The next samples. `sigma_0` of each separates Σ† from std; scale * x + offset is in raw units."""
+        """Write the next samples. `sigma_0` is needed to compute Σ† from std; scale * x + offset is in raw units."""
         done = 0
         try:
             while done < len(groups):
                 if self._file is None:
-                    raise ValueError(f"{self.path} was to hold {self.n} samples, and has them all.")
+                    raise ValueError(
+                        f"{self.path} is full: it was created for {self.n} samples. Create it with a larger n."
+                    )
                 take = slice(done, min(len(groups), done + self._room()))
                 sigmas = None if sigma_0 is None else sigma_0[take]
                 self._append_to_shard(values[take], sigmas)
@@ -107,7 +113,7 @@ class Writer:
                     self._finish_shard()
         except OSError as error:
             message = (
-                f"{self.path} could not be written, and nothing is left behind: make room, and run it again ({error})"
+                f"{self.path} could not be written ({error}), and no part of it is left: free space, and run it again"
             )
             raise OSError(error.errno or errno.EIO, message) from error
 
@@ -143,11 +149,10 @@ class Writer:
             mask = values.mask.expand(len(values), *self.mask_shape)
             kept = mask.bool().numpy()
             sigma = sigma_0.reshape(-1, *[1] * len(self.mask_shape)).to(mask)
-            if (
-                self.binary and ((values.std[:1] - sigma[:1]).abs() * mask[:1] > 1e-6 * sigma[:1]).any()
-            ):  # checked on the first sample
+            if self.binary and ((values.std - sigma).abs() * mask > 1e-6 * sigma).any():
                 raise ValueError(
-                    f"{self.path} was to hold singular values of 0 and 1 only, but std differs from sigma_0."
+                    f"{self.path} was created for singular values of 0 and 1 only, but std differs from sigma_0: set "
+                    "binary=False."
                 )
             self._arrays["ybar"][rows] = values.ybar.numpy()
             self._arrays["mask"][rows] = np.packbits(kept.reshape(len(kept), -1), axis=1)
@@ -202,7 +207,9 @@ class Writer:
                 self._file.close()
         try:
             if kind is None and self.written != self.n:
-                raise ValueError(f"{self.written} of {self.n} samples were written to {self.path}.")
+                raise ValueError(
+                    f"Only {self.written} of {self.n} samples were written to {self.path}: append all of them."
+                )
             if kind is None:
                 refuse_existing(self.path, self.force)
                 if self.path.is_dir():
@@ -214,7 +221,7 @@ class Writer:
             self._remove_temporary()
 
     def _refuse_busy(self) -> None:
-        """What a killed process left is replaced; what another one is writing now, and so keeps locked, is not."""
+        """Raise an error if another process is writing this file, and so has locked it. A killed process leaves no lock."""
         for part in self.temporary.glob("*.h5") if self.temporary.is_dir() else [self.temporary]:
             try:
                 with contextlib.suppress(FileNotFoundError):
@@ -224,7 +231,7 @@ class Writer:
                     f"Another process is writing {self.path} now: wait for it, or write elsewhere."
                 ) from error
             except OSError:
-                continue  # cut short by a kill
+                continue  # truncated, because its process was killed
 
     def _remove_temporary(self) -> None:
         if self.temporary.is_dir():

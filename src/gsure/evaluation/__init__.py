@@ -1,4 +1,4 @@
-"""Quality of samples, restorations and denoisers (`evaluate_*`), and whether the method's assumptions hold (`diagnose`).
+"""Evaluate samples, restorations and denoisers (`evaluate_*`), and check the assumptions of the method (`diagnose`).
 
 Each function writes its results as JSON (docs/evaluation.md) and returns them.
 """

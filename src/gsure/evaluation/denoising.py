@@ -1,7 +1,7 @@
-"""Denoising: the error of the network at each noise level, on data that it was not trained on.
+"""Evaluate denoising: the error of the network at each noise level, on data that it was not trained on.
 
-For each bin of t there are three mean squared errors. `estimate` is estimated from measurements and needs no clean signals;
-`true` is the same error, computed with clean signals; `full` is the error on fully sampled signals, as in generation.
+For each bin of t there are three mean squared errors. `estimate` is estimated from measurements and needs no clean signals.
+`true` is the same error, computed with clean signals. `full` is the error on fully sampled signals, as in generation.
 """
 
 import dataclasses
@@ -25,7 +25,7 @@ from gsure.training.validation import validate
 
 IMPUTED = (
     "The network was trained on imputed signals, but here it sees measurements with missing entries. The error on fully "
-    "sampled signals, which needs clean ones, says more."
+    "sampled signals is more meaningful; it needs clean signals."
 )
 
 
@@ -48,8 +48,8 @@ def evaluate_denoising(
     """Compute the denoising error of a run in bins of t, on its held-out data or on other `measurements`.
 
     `model` is a run, or a denoiser, which needs `measurements`. `clean` are the clean signals behind the measurements, by
-    default those that the run was trained with, if any. Without them only the estimate is computed. The noise depends on the
-    seed alone, so runs of the same data see the same noise. The result is also written, to `out` or to the folder of the run.
+    default those of the run, if it has any. Without them, only the estimate is computed. The noise depends only on the seed,
+    so runs of the same data see the same noise. The result is also written to `out`, by default to the folder of the run.
     """
     request, warnings = record_request("evaluate_denoising", locals()), list[str]()
     if min(n, t_bins, batch) < 1:
@@ -90,7 +90,7 @@ def evaluate_denoising(
 
 
 def _plain(settings: Settings, t_bins: int, n: int, seed: int) -> Settings:
-    """The same task for all runs, whatever each trained on, so that you can compare them."""
+    """Settings with the same task for all runs, whatever each was trained on, so that you can compare them."""
     return dataclasses.replace(
         settings,
         train_on="measurements",
@@ -126,7 +126,7 @@ def _open_data(
     if given is None:
         raise ValueError("A denoiser has no data of its own: pass measurements=...")
     if not isinstance(given, Measurements) and not Path(given).exists():
-        raise ValueError(f"There are no measurements {given}: give a measurement file by --measurements.")
+        raise ValueError(f"There are no measurements {given}: give a measurement file with --measurements.")
     data = open_measurements(given, denoiser.basis)
     if config is not None:
         known = config.data_info
@@ -137,10 +137,10 @@ def _open_data(
         ):
             if mine != theirs:
                 raise ValueError(
-                    f"The model was trained on measurements of {what} {mine}, but {data.name} has {theirs}."
+                    f"The model was trained on measurements of {what} {mine}, but {data.name} has {theirs}: give others."
                 )
     if t_bins > denoiser.schedule.T:
-        raise ValueError(f"The schedule has {denoiser.schedule.T} timesteps, fewer than --t-bins {t_bins}.")
+        raise ValueError(f"The schedule has {denoiser.schedule.T} timesteps, fewer than --t-bins {t_bins}: lower it.")
     denoiser.schedule.check(data.max_std)
     return data
 
@@ -155,7 +155,7 @@ def _open_clean(data: Measurements, config: Config | None, clean: str | Path | S
 
 
 def _held_out(data: Measurements, config: Config | None, warnings: list[str]) -> Measurements:
-    """The part of the run's own data that it did not train on, or all of other data."""
+    """The held-out part of the run's own data, or all of other data."""
     if config is None:
         return data
     if not is_own(data.location, data.header, len(data), config):
@@ -165,6 +165,6 @@ def _held_out(data: Measurements, config: Config | None, warnings: list[str]) ->
             )
         return data
     if config.settings.held_out == 0:
-        warnings.append(f"The run held nothing out: this is its error on {data.name}, on which it was trained.")
+        warnings.append(f"The run has no held-out data: this is its error on {data.name}, on which it was trained.")
         return data
     return data.split(config.settings.held_out, config.settings.seed)[1]

@@ -1,4 +1,4 @@
-"""Diagnose: are the assumptions of the method met, on the data of a run and by its model? In words, with figures."""
+"""Diagnose: check whether the data and the model of a run meet the assumptions of the method, in words and figures."""
 
 import json
 from collections.abc import Iterator
@@ -31,9 +31,9 @@ FOLDER, RESULT = "diagnosis", "diagnosis.json"
 LIMITS = {"psnr": agreement.MIN_PSNR, "cost": agreement.MAX_COST, "ratio": noise_level.MAX_RATIO}
 """Thresholds of the verdicts that figures show."""
 MAX_MASKS = 4096
-"""The largest number of masks that the check of coverage counts, from all over the file."""
+"""The largest number of masks that the check of coverage uses, evenly spread over the file."""
 MAX_NOISE_SAMPLES, MAX_NOISE_ENTRIES = 512, 10_000
-"""The check of noise uses at most so many measurements, and the std of about so many of their entries."""
+"""The check of noise uses at most this many measurements, and the std of about this many of their entries."""
 IMPUTED = " But it was trained on imputed signals, so its output for missing entries matters little."
 NOTHING_HELD_OUT = " Nothing was held out: the network was trained on these measurements."
 
@@ -57,8 +57,8 @@ def diagnose(
 ) -> dict[str, Any]:
     """Check the assumptions of the method on n held-out measurements of a run; figures and diagnosis.json go to RUN/diagnosis.
 
-    `model` is a run, or a denoiser, which needs `measurements` that it was not trained on; its figures are only drawn with a
-    folder `out`. `clean` are the signals behind the measurements; the error of entries that were not measured needs them.
+    `model` is a run, or a denoiser. A denoiser needs `measurements` that it was not trained on, and a folder `out` for the
+    figures. `clean` are the clean signals behind the measurements, which are needed for the error of missing entries.
     `reference_run` is a run that was trained on clean signals, to compare with.
     """
     request = record_request("diagnose", locals())
@@ -98,7 +98,7 @@ def diagnose(
 def _write(folder: Path | None, checks: list[Check], result: dict[str, Any]) -> dict[str, Any]:
     if folder is None:
         return result | {"checks": [check.as_dict() for check in checks]}
-    folder.mkdir(exist_ok=True)
+    folder.mkdir(parents=True, exist_ok=True)
     drawn = [replace(check, figure=_draw(folder, check)).as_dict() for check in checks]
     result = result | {"checks": drawn}
     with replacing(folder / RESULT) as temporary:
@@ -132,7 +132,7 @@ def _open(
 def _open_data(
     denoiser: BaseDenoiser, config: Config | None, measurements: str | Path | Measurements | None
 ) -> tuple[Measurements, Measurements]:
-    """The measurements, and those of them that were held out of training: of a denoiser's, all."""
+    """All measurements, and those that were held out of training. For a denoiser without a run, both are the same."""
     if config is None:
         if measurements is None:
             raise ValueError("A denoiser has no data of its own: pass measurements=...")
@@ -153,11 +153,11 @@ def _open_reference(
     other, theirs, config, denoiser = found.denoiser, found.config, loaded.config, loaded.denoiser
     if signals is None:
         hint = f" The reference was trained on {theirs.clean}." if theirs is not None and theirs.clean else ""
-        raise ValueError(f"The comparison with --reference-run needs clean signals: give them by --clean.{hint}")
+        raise ValueError(f"The comparison with --reference-run needs clean signals: give them with --clean.{hint}")
     if theirs is not None and theirs.settings.train_on != "clean":
         raise ValueError(
             f"--reference-run needs a run trained with --train-on clean, but {found.path} was trained with --train-on "
-            f"{theirs.settings.train_on}."
+            f"{theirs.settings.train_on}: give another run."
         )
     if (
         theirs is not None
@@ -206,7 +206,7 @@ def _coverage(data: Measurements, batch: int, seed: int) -> Check:
 
 
 def _noise(denoiser: BaseDenoiser, held_out: Measurements, positions: np.ndarray) -> Check:
-    """From the std of measured entries, and that of the signals, to which noise adds."""
+    """Uses the noise std of measured entries, and the std of the signals: the variance of ȳ minus that of the noise."""
     measurement = held_out[positions[:MAX_NOISE_SAMPLES]]
     mask = measurement.mask.expand_as(measurement.ybar).double()
     std = measurement.std.expand_as(measurement.ybar)[mask == 1]

@@ -1,4 +1,4 @@
-"""What evaluations share: the folder that is evaluated, the run behind it, and the record of the results."""
+"""Functions that all evaluations use: the evaluated folder, the run behind it, and the record of the results."""
 
 import json
 import math
@@ -16,9 +16,9 @@ from gsure.training.settings import Config
 
 
 def read_request(folder: Path, function: Literal["sample", "restore"], warnings: list[str]) -> Request:
-    """The request that made a folder, with what the result depends on (`made_of`) and its `inputs`.
+    """The request that made a folder. `made_of` is what the result depends on, `inputs` are paths.
 
-    Both are empty for signals of another program. Warns if the folder is not finished.
+    Both are empty for signals of another program. Adds a warning if the folder is not finished.
     """
     kind = {"sample": "samples", "restore": "restorations"}
     if not folder.exists():
@@ -49,7 +49,7 @@ def read_request(folder: Path, function: Literal["sample", "restore"], warnings:
 def config_of(inputs: Mapping[str, Any]) -> Config | None:
     """The configuration of the run among the inputs of a folder, if the run still exists."""
     path = Path(str(inputs.get("run", "")))
-    run = Run(path if path.is_dir() else path.parent.parent)  # of a checkpoint, RUN/checkpoints/step.safetensors
+    run = Run(path if path.is_dir() else path.parent.parent)  # a checkpoint is RUN/checkpoints/step.safetensors
     return run.config if "run" in inputs and run.exists() else None
 
 
@@ -67,11 +67,13 @@ def shares_source(header: Mapping[str, Any], config: Config) -> bool:
 
 
 def held_out_of(config: Config) -> np.ndarray:
-    """Positions of the samples of its data that the run did not train on."""
+    """Positions of the held-out samples in the data of the run."""
     if config.settings.held_out == 0:
-        raise ValueError("The run held nothing out (--held-out 0): it was trained on all of its data.")
+        raise ValueError(
+            "The run has no held-out data (--held-out 0), because it was trained on all of it: use other data."
+        )
     try:
-        data = open_measurements(config.data, Identity())  # any basis will do
+        data = open_measurements(config.data, Identity())  # the basis does not matter here
     except OSError as error:
         raise ValueError(f"The held-out samples of the run need its data, but {config.data} is gone.") from error
     return data.split(config.settings.held_out, config.settings.seed)[1].indices
@@ -80,7 +82,7 @@ def held_out_of(config: Config) -> np.ndarray:
 def warn_of_training(
     name: str, location: str | None, header: Mapping[str, Any], n: int, config: Config | None, warnings: list[str]
 ) -> None:
-    """Compared with its training data, which it may have memorized, a model looks better than it is."""
+    """Warn if the reference may be training data: a model that has memorized it looks better than it is."""
     if config is None:
         warnings.append(f"The run is gone, so {name} may be its training data.")
     elif is_own(location, header, n, config):
@@ -96,7 +98,7 @@ def warn_of_training(
 
 
 def record_path(default: Path, out: str | Path | None) -> Path:
-    """Where a record goes. Refuses, before any work, to replace a file that is not a record."""
+    """The path of the record. Raises an error, before any work, if it is a file that is not a record."""
     path = default if out is None else Path(out)
     if not path.exists():
         return path
@@ -110,7 +112,7 @@ def record_path(default: Path, out: str | Path | None) -> Path:
 
 
 def write_record(path: Path, record: dict[str, Any]) -> dict[str, Any]:
-    """As JSON, which has no infinity: a metric that is not finite is omitted, with a warning."""
+    """Write the record as JSON, which has no infinity: a metric that is not finite is omitted, with a warning."""
     metrics = record["metrics"]
     for name in [name for name, metric in metrics.items() if not math.isfinite(metric["value"])]:
         del metrics[name]

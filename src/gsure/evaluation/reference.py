@@ -1,4 +1,4 @@
-"""Real signals to compare with: their two halves, their features (which are cached), and their pixels."""
+"""Real signals to compare samples with: their two halves, their features, which are cached, and their pixels."""
 
 import contextlib
 import hashlib
@@ -21,13 +21,13 @@ from gsure.metrics.features import Features
 from gsure.random import normal
 
 MAX_SIGNALS = 256
-"""Signals in memory at a time."""
+"""Number of signals in memory at a time."""
 MAX_SIDE = 32
 """Larger images are downsampled to this side before pixels are compared: their correlations would not fit into memory."""
 Read = Callable[[np.ndarray], Tensor]
 """From positions to signals."""
 See = Callable[[Tensor, np.ndarray, list[torch.Generator]], Tensor]
-"""From signals to their measurements, as if they were the reference signals at these positions."""
+"""From signals to their measurements, with the masks and noise levels of the reference at these positions."""
 
 
 @dataclass(frozen=True)
@@ -50,7 +50,7 @@ class Reference:
 
     @staticmethod
     def measured(data: Measurements) -> "Reference":
-        """Measures signals with the masks and the noise of the file, whether gsure simulated them or not."""
+        """`see` measures signals with the masks and the noise level of the file, whether simulated or real."""
 
         def see(x: Tensor, where: np.ndarray, generator: list[torch.Generator]) -> Tensor:
             like = data[where]
@@ -73,7 +73,7 @@ class Reference:
         )
 
     def halves(self, generator: torch.Generator) -> tuple[np.ndarray, np.ndarray]:
-        """Positions of two disjoint halves, in random order; a volume is on one side only, if there are several."""
+        """Positions of two disjoint halves, in random order. If there are several volumes, no volume is in both halves."""
         names, of = np.unique(np.asarray(self.groups), return_inverse=True)
         if len(names) == 1:
             of = np.arange(len(self))
@@ -87,7 +87,7 @@ class Reference:
 
 
 def features_of_reference(features: Features, reference: Reference, progress: bool) -> Tensor:
-    """Features of a network are cached by network and reference; those fitted to the reference are cheap."""
+    """Features of the reference. Those of a network are cached; those fitted to the reference are cheap."""
     if "fitted_on" in features.about:
         return features_of(features, reference.read, len(reference), "the reference", progress)
     key = _hash(reference.fingerprint, features.fingerprint)

@@ -1,4 +1,4 @@
-"""Restorations against clean signals: PSNR, SSIM and NMSE by volume, as in fastMRI, and for each image."""
+"""Evaluate restorations against clean signals: PSNR, SSIM and NMSE by volume, as in fastMRI, and for each image."""
 
 import csv
 import re
@@ -30,10 +30,10 @@ def evaluate_restorations(
 ) -> dict[str, Any]:
     """Compare restorations (the folder of `gsure restore`, or what it returned) with the clean signals behind them.
 
-    `psnr`, `ssim` and `nmse` are those of the mean of the draws. Those of one draw and of the baseline, which uses no model,
-    stand beside them. Each is a mean over volumes, with its standard error; an image without a volume counts as one. The
-    values of every image go to per_image.csv in the folder. `n` limits the number; `lpips` adds the LPIPS distance. The
-    result is also written, to `out` or to the folder.
+    `psnr`, `ssim` and `nmse` are the metrics of the mean of the draws. The result also has those of one draw and of the
+    baseline, which uses no model. Each is a mean over volumes, with its standard error; an image without a volume counts as a
+    volume. The values of every image go to per_image.csv in the folder. `n` limits the number of restorations. `lpips` adds
+    the LPIPS distance. The result is also written to `out`, by default to the folder.
     """
     request, warnings = record_request("evaluate_restorations", locals()), list[str]()
     folder = restored.folder if isinstance(restored, Restored) else Path(restored)
@@ -101,7 +101,7 @@ def _metrics(truth: Signals, lpips: bool, warnings: list[str]) -> dict[str, Metr
 def _summary(name: str, volumes: Tensor, images: Tensor) -> dict[str, Any]:
     value, se = mean_and_error(volumes)
     summary = {"value": value, "floor": None, "se": se, "better": BETTER[name.partition("_of_")[0]]}
-    if len(volumes) < len(images) and images.isfinite().all():  # an empty image has no PSNR, a volume with one has
+    if len(volumes) < len(images) and images.isfinite().all():  # an empty image has no PSNR, but its volume has one
         summary["per_image"] = float(images.mean())
     return summary
 
@@ -115,7 +115,7 @@ def _write_images(path: Path, volumes: list[str], scores: Mapping[str, Tensor]) 
 
 
 def _refuse_gaps(folder: Path) -> None:
-    """A missing shard would shift all later ones against the clean signals."""
+    """Raise an error if a shard is missing, because all later ones would be compared with the wrong clean signals."""
     for kind in KINDS:
         names = sorted(path.name for path in (folder / kind).glob("shard-*.h5"))
         numbers = [int(found[1]) for name in names if (found := re.fullmatch(r"shard-(\d+)\.h5", name))]
@@ -130,14 +130,14 @@ def _refuse(restored: Signals, truth: Signals, n: int, inputs: Mapping[str, Any]
         raise ValueError(f"--n must be at least 1, but is {n}.")
     if tuple(restored.shape) != tuple(truth.shape):
         raise ValueError(
-            f"The restorations have shape {tuple(restored.shape)}, but those of {truth.name} {tuple(truth.shape)}: give the "
-            "clean signals behind the measurements."
+            f"The restorations have shape {tuple(restored.shape)}, but {truth.name} has signals of shape "
+            f"{tuple(truth.shape)}: give the clean signals behind the measurements."
         )
     if "data" in inputs and Path(inputs["data"]).exists():
-        open_clean(truth, open_measurements(inputs["data"], Identity()))  # refuses others; here any basis will do
+        open_clean(truth, open_measurements(inputs["data"], Identity()))  # refuses others; any basis is fine here
     if restored.groups()[:n] != truth.groups()[:n]:
         raise ValueError(
-            f"The restorations are not of the volumes of {truth.name}: give the clean signals behind them."
+            f"The restorations are not of the volumes in {truth.name}: give the clean signals behind the measurements."
         )
 
 

@@ -1,7 +1,7 @@
-"""Samples: is their distribution that of real signals?
+"""Evaluate samples: how far is their distribution from that of real signals?
 
-Every distance stands beside its floor, the distance between real signals and real signals. The reference is split into two
-halves. The samples are compared with the second half, and as many real signals of the first half with the same second half.
+Every distance has a floor, the distance between real signals and other real signals. To compute it, the reference is split
+into two halves. The samples, and the same number of real signals of the first half, are compared with the second half.
 """
 
 from pathlib import Path
@@ -23,7 +23,7 @@ from gsure.training.settings import Config
 MIN_SAMPLES_PER_FEATURE = 10
 """With fewer, the estimated covariances are mostly noise."""
 MIN_SIGNALS_OF_PCA, MAX_ENTRIES_OF_PCA = 1000, 10**8
-"""Principal components are fitted to as many signals as have so many entries in all, but to at least so many."""
+"""Principal components are fitted to signals with at most 10⁸ entries in total, but to at least 1000 signals."""
 
 
 def evaluate_samples(
@@ -43,10 +43,10 @@ def evaluate_samples(
     """Compare samples of a model (the folder of `gsure sample`, or what it returned) with a reference, clean signals.
 
     With `measurements` instead, you need no clean signals: the samples are measured with the masks and the noise of that file,
-    and compared with its measurements. `features` are named in `gsure.metrics.features`. `n` and `n_reference` limit the
-    numbers. `held_out` compares only with data that the run did not train on (the default for the run's own measurements).
-    `full_reference` compares with all of the reference, as papers do, and not with the half that the floor is measured on.
-    The result is also written, to `out` or to the folder of the samples.
+    and compared with its measurements. `gsure.metrics.features` lists the names of `features`. `n` and `n_reference` limit the
+    number of samples and of reference signals. `held_out` compares only with data that the run was not trained on, which is
+    the default for the run's own measurements. `full_reference` compares with the full reference, as papers do, and not with
+    half of it. The result is also written to `out`, by default to the folder of the samples.
     """
     request, warnings = record_request("evaluate_samples", locals()), list[str]()
     folder = samples.path if isinstance(samples, Signals) else Path(samples)
@@ -86,7 +86,7 @@ def evaluate_samples(
 def _signal_sets(
     features: Features, samples: Signals, real: Reference, first: np.ndarray, n: int, seed: int, progress: bool
 ) -> tuple[SignalSet, SignalSet]:
-    """The samples, measured as the first half of the reference was; and all of the reference."""
+    """The samples, measured like the first half of the reference, and the full reference."""
 
     def read(where: np.ndarray) -> Tensor:
         x = samples[where]
@@ -119,7 +119,7 @@ def _open_reference(
     if held_out:
         if config is None or not own:
             raise ValueError(
-                f"--held-out needs the run and its own data, but the run is gone, or {real.name} is other data."
+                f"--held-out needs the run and its own data, but the run is gone, or {real.name} is other data: omit it."
             )
         return real.part(records.held_out_of(config))
     records.warn_of_training(real.name, real.location, real.header, len(real), config, warnings)
@@ -132,12 +132,12 @@ def _choose(real: Reference, n: int | None, seed: int) -> tuple[Reference, np.nd
     if n is not None and n < len(real):
         real = real.part(np.sort(torch.randperm(len(real), generator=generator).numpy()[:n]))
     if len(real) < 2:
-        raise ValueError(f"A reference of {len(real)} has no two halves, which the floor needs: use more signals.")
+        raise ValueError(f"A reference of {len(real)} cannot be split into two halves for the floor: use more signals.")
     return real, *real.halves(generator)
 
 
 def _shuffled(n: int, seed: int) -> np.ndarray:
-    """All positions, in random order: some distances use only the first of them."""
+    """All positions in random order, because some distances use only the first of them."""
     return torch.randperm(n, generator=keyed_generator(seed, Stream.REFERENCE_ORDER)).numpy()
 
 
@@ -145,8 +145,8 @@ def _refuse(samples: Signals, real: Reference, n: int | None, n_reference: int |
     if tuple(samples.shape) != real.shape or samples.header["complex"] != real.header["complex"]:
         kinds = ["complex" if header["complex"] else "real" for header in (samples.header, real.header)]
         raise ValueError(
-            f"The samples are {kinds[0]}, of shape {tuple(samples.shape)}, but those of {real.name} {kinds[1]}, of shape "
-            f"{real.shape}: give a reference of signals of the same kind."
+            f"The samples are {kinds[0]} signals of shape {tuple(samples.shape)}, but {real.name} has {kinds[1]} signals of "
+            f"shape {real.shape}: give a reference of the same kind."
         )
     if min(1 if n is None else n, 1 if n_reference is None else n_reference) < 1:
         raise ValueError(f"--n and --n-reference must be at least 1, but are {n} and {n_reference}.")
@@ -155,7 +155,7 @@ def _refuse(samples: Signals, real: Reference, n: int | None, n_reference: int |
 
 
 def _count(n: int, half: int, full_reference: bool, warnings: list[str]) -> tuple[int, int]:
-    """The number of samples to use, and of real signals that take their place in the floor."""
+    """The number of samples to use, and of real signals that replace them for the floor."""
     if n <= half or full_reference:
         return n, min(n, half)
     warnings.append(f"Only {half:,} of the {n:,} samples were used, as many as half of the reference has.")

@@ -1,7 +1,7 @@
-"""The tables and figures of the paper. Each is a YAML file of what to run, and a small module that makes the table or figure.
+"""The tables and figures of the paper. For each, a YAML file lists what to run, and a module makes the table or figure.
 
 Runs, samples and restorations are kept in a work folder and reused. Results are added case by case to a JSON file, which is
-committed, so a table grows instead of starting over.
+committed, so you can extend a table without computing it again.
 """
 
 from collections.abc import Sequence
@@ -52,7 +52,7 @@ def reproduce(
     keep = Work(Path(work), None if data is None else Path(data), progress)
     cases = [case for case in experiment.cases(plan) if only is None or only in str(case)]
     if not cases:
-        raise ValueError(f"No case of {name} has {only!r} in its name; there are {_list(experiment.cases(plan))}.")
+        raise ValueError(f"No case of {name} has {only!r} in its name: choose among {_list(experiment.cases(plan))}.")
     Path(out).mkdir(parents=True, exist_ok=True)
     made = []
     for case in cases if not draw else []:

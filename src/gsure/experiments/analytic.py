@@ -1,17 +1,18 @@
 """The 2-D example of the paper (fig:analytic-example), in closed form: when is the error independent of the mask?
 
-x̄ is an isotropic Gaussian, or one of two points ±(1, 1), equally likely: two deltas. P keeps one of the two coordinates; x̄_t
-comes from eq:noise-add. Do the errors f(x̄_t) - x̄ have the same distribution under both masks? At a low signal-to-noise ratio
-they do, for both kinds of signals. At a high one they differ for the Gaussian, but not for the deltas.
+x̄ is an isotropic Gaussian, or one of the two equally likely points ±(1, 1): two deltas. P keeps one of the two coordinates,
+and eq:noise-add gives x̄_t. Do the errors f(x̄_t) - x̄ have the same distribution under both masks? At a low signal-to-noise
+ratio they do, for both kinds of signals. At a high one they differ for the Gaussian, but not for the deltas.
 
-This holds for the `ideal` denoiser, E[x̄ | x̄_t] of fully sampled signals, and for any that gives both coordinates the same
-value. (The paper does not say which denoiser it uses.) It does not hold for the minimiser of eq:projected-diffusion-loss,
-which is E[x̄_i | x̄_t, P_ii = 1] for each entry, `learned` here. Because no two coordinates are ever measured together, it
-estimates each from itself alone. For the Gaussian both denoisers are equal. For the deltas they are not, and the errors of
-`learned` differ between the masks too: the ideal denoiser uses a correlation that these measurements do not contain.
+This holds for the `ideal` denoiser, E[x̄ | x̄_t] of fully sampled signals, and for any denoiser that returns the same value
+for both coordinates. (The paper does not say which denoiser it uses.) It does not hold for the minimiser of
+eq:projected-diffusion-loss, called `learned` here, which is E[x̄_i | x̄_t, P_ii = 1] for each entry. The two coordinates are
+never measured together, so it estimates each from itself alone. For the Gaussian, both denoisers are equal. For the deltas
+they differ, and so do the errors of `learned` under the two masks: the ideal denoiser uses a correlation that these
+measurements do not contain.
 
 The distance between two distributions of errors is the energy coefficient, (2 E|X-Y| - E|X-X'| - E|Y-Y'|) / 2 E|X-Y|, which is
-0 only for equal distributions and at most 1 (Székely and Rizzo, 2013). Beside it stands the level that shuffled masks reach.
+0 only for equal distributions and at most 1 (Székely and Rizzo, 2013). We compare it with the level that shuffled masks reach.
 """
 
 from pathlib import Path
@@ -36,7 +37,7 @@ MAX_DISTANCE = 0.005
 
 
 class Errors(NamedTuple):
-    """Errors of samples whose second coordinate was dropped, and of those whose first was."""
+    """Errors of samples whose first coordinate was measured, and of samples whose second coordinate was."""
 
     first_kept: Float[Tensor, "m 2"]
     second_kept: Float[Tensor, "n 2"]
@@ -58,7 +59,7 @@ def denoise(
 
 
 def draw_errors(signals: Distribution, kind: Kind, alpha_bar_t: float, n: int, generator: torch.Generator) -> Errors:
-    """n signals, each with one of the two masks, equally likely, and noise."""
+    """The errors of n signals, each with noise and one of the two equally likely masks."""
     eps = torch.randn(n, 2, generator=generator, dtype=torch.float64)
     if signals == "gaussian":
         xbar = torch.randn(n, 2, generator=generator, dtype=torch.float64)
@@ -78,9 +79,9 @@ def energy_coefficient(
     most: int = 800,
     permutations: int = 199,
 ) -> tuple[float, float]:
-    """The distance between two distributions, from 0 to 1, and the level that one in a hundred shuffled ones exceeds.
+    """The distance between two distributions, from 0 to 1, and the level that 1 % of the distances after shuffling exceed.
 
-    With weights p = 1/m on x and q = 1/n on y, and D all distances, E|X-Y| is pᵀDq, and so on; shuffling changes p.
+    With weights p = 1/m on x and q = 1/n on y, and D the matrix of distances, E|X-Y| is pᵀDq, and so on. Shuffling changes p.
     """
     x, y = x[:most], y[:most]
     both, m, n = torch.cat([x, y]), len(x), len(y)
@@ -97,9 +98,10 @@ def energy_coefficient(
 
 
 def analytic_example(folder: str | Path, n: int = 10_000, seed: int = 0) -> dict[str, Any]:
-    """The figure, as folder/analytic.png, and its numbers: the distance between the errors under the two masks, against t.
+    """Draw folder/analytic.png and return its numbers: the distance between the errors under the two masks, against t.
 
-    `statement` is the paper's: equal at low SNR for both; at high SNR different for the Gaussian, equal for the deltas.
+    `statement` says whether each claim of the paper holds: equal at low SNR for both signals; at high SNR different for the
+    Gaussian, equal for the deltas.
     """
     schedule = Schedule.linear()
     cases: list[tuple[Distribution, Kind]] = [("gaussian", "ideal"), ("deltas", "ideal"), ("deltas", "learned")]

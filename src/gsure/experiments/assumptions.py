@@ -9,12 +9,24 @@ from gsure.display import number
 from gsure.evaluation.diagnose import diagnose
 from gsure.experiments import samples
 from gsure.experiments.analytic import analytic_example
-from gsure.experiments.plan import Plan
+from gsure.experiments.plan import Plan, wrapped
 from gsure.experiments.results import Results
 from gsure.experiments.work import Work, digest
 
 MODEL = samples.Case("gsure", 0.2, 0)
 """The paper shows the model of p = 0.2."""
+HEADS = {
+    "seen": "share of the error that the loss sees",
+    "seen_se": "its standard error",
+    "linear": "linear correlation",
+    "linear_level": "possible by chance",
+    "deep": "deep correlation",
+    "deep_level": "possible by chance",
+    "snr": "signal-to-noise ratio",
+    "level": "possible by chance",
+    "apart": "different",
+}
+"""Titles of columns, where they differ from the names in the results."""
 
 
 @dataclass(frozen=True)
@@ -51,16 +63,16 @@ def compute(plan: Plan, case: Case, work: Work) -> list[dict[str, Any]]:
 
 def write(plan: Plan, results: Results, work: Work, folder: Path) -> Path:
     page = folder / f"{plan.label}.md"
-    text = [f"# {plan.title}, scale `{plan.scale}`", ""]
+    text = plan.introduction()
     for row in results.of(asked(plan, Case(plan.makes))):
         figure = work.folder / row["figure"]
         if figure.exists():
             shutil.copyfile(figure, folder / f"{plan.label}.png")
         if "words" in row:
-            text += [f"**{row['verdict']}.** {row['words']}", ""]
-        text += [f"![{plan.title}]({plan.label}.png)", "", *_table(row["numbers"]), ""]
-    text.append(f"Made by `gsure reproduce {plan.name} --scale {plan.scale}`.")
-    page.write_text("\n".join(text) + "\n")
+            verdict = f"The verdict is *{row['verdict']}*. {row['words']}"
+            text += [wrapped(verdict), ""]
+        text += [f"![{plan.title}]({plan.label}.png)", "", *_table(row["numbers"])]
+    page.write_text("\n".join(text).rstrip() + "\n")
     return page
 
 
@@ -68,5 +80,6 @@ def _table(numbers: dict[str, Any]) -> list[str]:
     """A line for each timestep; the rows are named `rows` or `times`."""
     rows = numbers.get("rows") or numbers["times"]
     keys = [key for key, value in rows[0].items() if isinstance(value, str | int | float)]
-    lines = [f"| {' | '.join(keys)} |", "|---" * len(keys) + "|"]
-    return lines + [f"| {' | '.join(number(row[key], 3) for key in keys)} |" for row in rows]
+    lines = [f"| {' | '.join(HEADS.get(key, key) for key in keys)} |", "|---" * len(keys) + "|"]
+    cells = [[str(row[key]) if key == "t" else number(row[key], 3) for key in keys] for row in rows]
+    return lines + [f"| {' | '.join(line)} |" for line in cells]

@@ -1,4 +1,4 @@
-"""Steps of experiments: each does nothing if its result exists, and resumes if a part of it exists."""
+"""Steps of experiments. Each does nothing if its result exists, and resumes if a part of it exists."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -14,7 +14,7 @@ from gsure.training.train import train
 
 
 def refuse_file(folder: Path, option: str) -> None:
-    """Refuse a file in the place of a folder."""
+    """Raise an error if the path of a folder is a file."""
     if folder.exists() and not folder.is_dir():
         raise ValueError(f"{folder} is a file, not a folder: choose another {option}.")
 
@@ -31,11 +31,11 @@ def measure_once(
 
 
 def train_once(data: Path, out: Path, settings: Settings, clean: Path, progress: bool) -> None:
-    """Train until the last step. `train` saves and returns when interrupted; here that is an interrupt."""
+    """Train until the last step. If you interrupt `train`, it saves and returns, and this raises KeyboardInterrupt."""
     run = Run(out)
     if run.exists() and (changes := _changes(run.config.settings, settings)):
         told = "; ".join(f"{option(name)} was {old}, now {new}" for name, (old, new) in changes.items())
-        raise ValueError(f"{out} was trained with other settings ({told}): remove it, or choose another folder.")
+        raise ValueError(f"{out} was trained with different settings ({told}): remove it, or choose another folder.")
     if not run.exists() or _last_step(run) < settings.steps:
         train(data, out, settings, clean=clean, resume=run.exists(), progress=progress)
         if _last_step(run) < settings.steps:
@@ -43,7 +43,7 @@ def train_once(data: Path, out: Path, settings: Settings, clean: Path, progress:
 
 
 def _changes(before: Settings, now: Settings) -> dict[str, tuple[Any, Any]]:
-    """Including steps: samples of a shorter run would not match those of a longer one."""
+    """All changed settings. `steps` is one: samples of a shorter run would not match those of a longer one."""
     steps = {} if before.steps == now.steps else {"steps": (before.steps, now.steps)}
     return before.differences(now) | steps
 

@@ -1,8 +1,8 @@
-"""Demo: the whole workflow on embedded data, from corrupted signals to an HTML page.
+"""Demo: the whole workflow on built-in data, from corrupted signals to an HTML page.
 
-It corrupts signals; trains a model on clean signals (the oracle), one on measurements as if they were clean (naive), and one
-on measurements with gsure; generates and restores; and evaluates everything on signals that no model saw. If you interrupt
-it, call it again to resume.
+It corrupts signals and trains three models: on clean signals (the oracle), on measurements as if they were clean (naive), and
+on measurements with gsure. It generates and restores signals, and evaluates everything on signals that no model saw. If you
+interrupt it, call it again to resume.
 """
 
 from collections.abc import Mapping
@@ -24,7 +24,7 @@ from gsure.training.settings import Settings, read_preset
 Kind = Literal["digits", "mri"]
 FILES = ("train", "train-clean", "test", "test-clean")
 MIN_SAMPLES = 40
-"""More than the features of both demos, which the Fréchet distance needs."""
+"""The Fréchet distance needs more samples than features, and the demos use up to 32 features."""
 MODELS = {"oracle": "clean", "naive": "naive", "gsure": "measurements"}
 """What each model is trained on."""
 
@@ -54,7 +54,7 @@ DEMOS = {
         corruption={"name": "patches", "p": 0.4, "size": 2},
         sigma=0.02,
         preset="digits",
-        changes={  # the last two learn faster: with so few steps they halve the distance of samples
+        changes={  # the last two speed up learning: with so few steps, they halve the distance of the samples
             "steps": 800,
             "checkpoint_every": 200,
             "picture_every": 800,
@@ -89,7 +89,7 @@ def demo(
 ) -> dict[str, Any]:
     """Compute everything that is missing in `out`, and write the page out/report.html.
 
-    `n` is the number of samples of each model. `steps` changes the training steps, for a quick look or a better model.
+    `n` is the number of samples of each model. `steps` sets the number of training steps, for a quick look or a better model.
     """
     request = record_request("demo", locals())
     if kind not in get_args(Kind):
@@ -101,7 +101,7 @@ def demo(
     chosen, folder = DEMOS[kind], Path(out)
     if steps is not None:
         chosen = replace(chosen, changes={**chosen.changes, "steps": steps})
-    open_folder(folder, request, {"kind": kind})  # refuses one that holds anything else
+    open_folder(folder, request, {"kind": kind})  # raises an error if the folder holds anything else
     runs, (data, clean, test, truth) = folder / "runs", (folder / "data" / f"{name}.h5" for name in FILES)
     for options, file, signals in ((chosen.train_on, data, clean), (chosen.test_on, test, truth)):
         source = open_source(chosen.source, **options)

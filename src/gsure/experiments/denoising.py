@@ -12,7 +12,7 @@ from gsure.data.measurements import Signals
 from gsure.display import bar, with_error
 from gsure.evaluation.checks import agreement
 from gsure.evaluation.checks.comparison import compare_denoisers
-from gsure.experiments.plan import Plan
+from gsure.experiments.plan import Plan, wrapped
 from gsure.experiments.restorations import MODELS, settings_of, train
 from gsure.experiments.results import Results
 from gsure.experiments.work import Work, digest, training
@@ -69,24 +69,23 @@ def _batches(clean: Signals, basis: Basis) -> Iterator[tuple[Tensor, list[int]]]
 def write(plan: Plan, results: Results, work: Work, folder: Path) -> Path:
     found = {case: rows for case in cases(plan) if (rows := results.of(asked(plan, case)))}
     page = folder / f"{plan.label}.md"
-    text = [f"# {plan.title}, scale `{plan.scale}`", ""]
+    text = plan.introduction()
     if found:
-        text += [*_table(found), ""]
         _draw(plan, found, folder / f"{plan.label}.png")
         n = next(iter(found.values()))[0]["n"]
-        text += [
-            f"{n} fully sampled images that no model saw, with the same noise for both; ± is the standard error over images.",
-            "",
-        ]
-        text += [f"![{plan.title}]({plan.label}.png)", ""]
-    text.append(f"Made by `gsure reproduce {plan.name} --scale {plan.scale}`.")
-    page.write_text("\n".join(text) + "\n")
+        about = (
+            f"Both models denoise the same {n} fully sampled images, which neither saw in training, with the same noise. The "
+            "ratio is our mean squared error divided by that of the reference: 1 is as good as the reference. ± is the "
+            "standard error over images."
+        )
+        text += [*_table(found), "", wrapped(about), "", f"![{plan.title}]({plan.label}.png)"]
+    page.write_text("\n".join(text).rstrip() + "\n")
     return page
 
 
 def _table(found: dict[Case, list[dict[str, Any]]]) -> list[str]:
     lines = [
-        "| t | seed | error of the oracle | error of ours | ratio | PSNR between their outputs (dB) |",
+        "| t | seed | error of the reference | our error | ratio | PSNR between both outputs (dB) |",
         "|---|---|---|---|---|---|",
     ]
     for case, rows in found.items():

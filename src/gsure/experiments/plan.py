@@ -1,6 +1,7 @@
 """An experiment as data: a YAML file with the numbers of the paper, and what to run at each scale."""
 
 import difflib
+import textwrap
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -25,6 +26,19 @@ class Plan:
     @property
     def label(self) -> str:
         return f"{self.name}-{self.scale}"
+
+    def introduction(self) -> list[str]:
+        """The first lines of its page: the title, what the page shows, and the command that computes it."""
+        needs = self.chosen.get("images", {}).get("needs")
+        run = "This command computes the page" + (f" (`FOLDER` holds {needs}):" if needs else ":")
+        command = f"gsure reproduce {self.name} --scale {self.scale}" + (" --data FOLDER" if needs else "")
+        about = wrapped(f"{self.common['about']} {run}")
+        return [f"# {self.title} (scale `{self.scale}`)", "", about, "", "```", command, "```", ""]
+
+
+def wrapped(text: str) -> str:
+    """A paragraph of a page, in lines of at most 140 columns."""
+    return textwrap.fill(text, 140, break_on_hyphens=False)
 
 
 def names() -> list[str]:

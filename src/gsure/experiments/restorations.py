@@ -10,7 +10,7 @@ import torch
 
 from gsure.data.measurements import Signals
 from gsure.display import percent, with_error
-from gsure.experiments.plan import Plan
+from gsure.experiments.plan import Plan, wrapped
 from gsure.experiments.results import Results
 from gsure.experiments.work import Work, digest, training
 from gsure.metrics.restorations import KINDS, METRICS, column, mean_and_error, score_stored
@@ -89,19 +89,20 @@ def compute(plan: Plan, case: Case, work: Work) -> list[dict[str, Any]]:
 def write(plan: Plan, results: Results, work: Work, folder: Path) -> Path:
     found = {case: rows[0] for case in cases(plan) if (rows := results.of(asked(plan, case)))}
     page = folder / f"{plan.label}.md"
-    text = [f"# {plan.title}, scale `{plan.scale}`", ""]
+    text = plan.introduction()
     for metric in map(str.upper, METRICS):
         text += [*_table(plan, found, metric), ""]
     text += _notes(plan, found)
-    if _draw(plan, found, work, folder / f"{plan.label}.png"):
-        text += ["", f"![restorations and their standard deviations]({plan.label}.png)"]
+    picture = folder / f"{plan.label}.png"
+    if _draw(plan, found, work, picture) or picture.exists():  # it was perhaps drawn on another machine
+        text += ["", f"![restorations and their standard deviations]({picture.name})"]
     page.write_text("\n".join(text) + "\n")
     return page
 
 
 def _table(plan: Plan, found: dict[Case, dict[str, Any]], metric: str) -> list[str]:
     unit = " (dB)" if metric == "PSNR" else ""
-    columns = ["ours, one draw", "ours, mean of draws", "oracle, mean of draws", "oracle less ours"]
+    columns = ["ours, one posterior sample", "ours, posterior mean", "reference, posterior mean", "reference − ours"]
     lines = [f"| {' | '.join([metric + unit, _baseline(plan), *columns])} |", "|---|---|---|---|---|---|"]
     for mask in dict.fromkeys(case.mask for case in found):
         ours = [row for case, row in found.items() if case.mask == mask and case.model == "gsure"]
@@ -140,19 +141,21 @@ def _notes(plan: Plan, found: dict[Case, dict[str, Any]]) -> list[str]:
     if found:
         row, method = next(iter(found.values())), _method(plan)
         inside = [r["within 2 std"] for case, r in found.items() if case.model == "gsure"]
-        notes.append(
-            f"{row['n']} images that no model saw; DDRM, η = {method['eta']:g}, {method['draws']} draws of {method['steps']} "
-            f"sampling steps, {method.get('spacing', 'even')} spacing, seeds {plan.chosen['seeds']}. ± is the standard error "
-            "over images, paired in the last column."
-            + (
-                f" The truth lies within mean ± 2 std for {percent(statistics.mean(inside))} of the entries."
-                if inside
-                else ""
-            )
+        about = (
+            f"Each table shows the mean over {row['n']} images that no model saw. ± is the standard error over images; in "
+            f"the last column, of paired differences. The posterior mean is the mean of {method['draws']} posterior samples. "
+            f"We drew each with DDRM: η = {method['eta']:g}, {method['steps']} sampling steps, "
+            f"{method.get('spacing', 'even')} spacing. Training seeds: {', '.join(map(str, plan.chosen['seeds']))}."
         )
+        if inside:
+            about += (
+                f" The true value lies within two standard deviations of our posterior mean for "
+                f"{percent(statistics.mean(inside))} of the entries."
+            )
+        notes.append(wrapped(about))
     if missing:
         notes += ["", f"Not run yet: {'; '.join(missing)}."]
-    return [*notes, "", f"Made by `gsure reproduce {plan.name} --scale {plan.scale}`."]
+    return notes
 
 
 def _draw(plan: Plan, found: dict[Case, dict[str, Any]], work: Work, path: Path, image: int = 1) -> bool:

@@ -1,4 +1,4 @@
-"""Results of experiments: a JSON file of rows that grows with each case, and is committed with the code."""
+"""Results of experiments: a JSON file to which each case adds rows, and which is committed with the code."""
 
 import json
 import platform
@@ -25,16 +25,16 @@ class Results:
         try:
             rows = list(json.loads(self.path.read_text())["rows"])
         except (ValueError, KeyError, TypeError) as error:
-            raise ValueError(f"{self.path} is not a file of results: move or restore it.") from error
+            raise ValueError(f"{self.path} is not a file of results: move it, or restore it from git.") from error
         if not all(isinstance(row, dict) and isinstance(row.get("case"), dict) for row in rows):
-            raise ValueError(f"{self.path} has rows that are no results: move or restore it.")
+            raise ValueError(f"{self.path} has rows that are not results: move it, or restore it from git.")
         return rows
 
     def of(self, case: Mapping[str, Any]) -> list[dict[str, Any]]:
         return [row for row in self.rows if row["case"] == _plain(case)]
 
     def add(self, case: Mapping[str, Any], found: Sequence[Mapping[str, Any]], request: Request) -> None:
-        """Add the results of a case to the file. They replace earlier ones of the same case, with any settings."""
+        """Add the results of a case to the file. They replace earlier results of the same case, whatever their settings."""
         made_on = {"torch": torch.__version__, "machine": platform.machine()}
         others = [row for row in self.rows if _name(row["case"]) != _name(_plain(case))]
         rows = [*others, *({"case": _plain(case), **row, "made_on": made_on, "request": request} for row in found)]

@@ -11,7 +11,7 @@ import torch
 from gsure.data.measurements import Signals
 from gsure.data.sources import Source
 from gsure.display import bar, with_error
-from gsure.experiments.plan import Plan
+from gsure.experiments.plan import Plan, wrapped
 from gsure.experiments.results import Results
 from gsure.experiments.work import Measured, Work, digest, training
 from gsure.metrics import frechet
@@ -24,7 +24,17 @@ COLOURS = {"oracle": "tab:green", "naive": "tab:red", "gsure": "tab:blue", "gsur
 COLOURS |= {"gsure+imputed": "tab:pink"}
 COLOURS |= {"paper": "tab:orange", "gsure-y": "tab:cyan"}
 LABELS = {"oracle": "reference"}
-"""Names in figures, where they differ from the names in the results."""
+"""Names in tables and figures, where they differ from the names in the results."""
+TRAINED = {
+    "oracle": "on clean, complete images. The paper calls it the oracle, and so does `--only`.",
+    "naive": "on measurements as if they were clean",
+    "gsure": "on measurements. As in the paper, the network is not given the mask. The loss is our default, `tweedie`.",
+    "gsure+mask": "as `gsure`, but mask-conditioned, with a fifth of the measured patches hidden from the network",
+    "gsure+imputed": "as `gsure+mask`, and the model imputes missing entries during training",
+    "paper": "as `gsure`, but with the paper's loss and weights over t, and a network that predicts x",
+    "gsure-y": "as `gsure`, but with the loss `gsure-y`",
+}
+"""How the model of each block is trained."""
 
 
 @dataclass(frozen=True)
@@ -109,12 +119,13 @@ def write(plan: Plan, results: Results, work: Work, folder: Path) -> Path:
     """The table as Markdown, with the curves and a picture of samples, from the existing cases."""
     found = {case: rows for case in cases(plan) if (rows := results.of(asked(plan, case)))}
     page = folder / f"{plan.label}.md"
-    text = [f"# {plan.title}, scale `{plan.scale}`", "", *_table(plan, found), "", *_notes(plan, found)]
+    text = [*plan.introduction(), *_table(plan, found), "", *_notes(plan, found)]
     if found:
         _draw_curves(plan, found, folder / f"{plan.label}.png")
-        text += ["", f"![Fréchet distance over sampling steps]({plan.label}.png)"]
-    if _draw_samples(plan, found, work, folder / f"{plan.label}-samples.png"):
-        text += ["", f"![samples of the models]({plan.label}-samples.png)"]
+        text += ["", f"![Fréchet distance against sampling steps]({plan.label}.png)"]
+    picture = folder / f"{plan.label}-samples.png"
+    if _draw_samples(plan, found, work, picture) or picture.exists():  # it was perhaps drawn on another machine
+        text += ["", f"![samples of the models]({picture.name})"]
     page.write_text("\n".join(text) + "\n")
     return page
 
@@ -142,13 +153,13 @@ def _table(plan: Plan, found: Found) -> list[str]:
     calls = plan.chosen["calls"]
     shown = 50 if 50 in calls else calls[-1]
     head = [
-        "trained",
+        "model",
         "p",
         "seeds",
         *(f"{c} steps" for c in calls),
-        f"÷ oracle at {shown}",
+        f"÷ reference at {shown}",
         "gap closed",
-        "paper: ÷ oracle",
+        "paper: ÷ reference",
     ]
     lines = [f"| {' | '.join([*head, 'paper: gap closed'])} |", "|---" * (len(head) + 1) + "|"]
     oracle = [statistics.mean(v) for (b, p) in _groups(found) if b == "oracle" and (v := _values(found, b, p, shown))]
@@ -162,7 +173,7 @@ def _table(plan: Plan, found: Found) -> list[str]:
             if naive and block != "naive":
                 closed = f"{(statistics.mean(naive) - mean) / (statistics.mean(naive) - oracle[0]):.3f}"
         cells = [
-            block,
+            LABELS.get(block, block),
             "0" if block == "oracle" else f"{p:g}",
             str(len(values[shown])),
             *(with_error(statistics.mean(v), statistics.stdev(v) if len(v) > 1 else None) for v in values.values()),
@@ -190,15 +201,22 @@ def _notes(plan: Plan, found: Found) -> list[str]:
     notes = []
     if rows:
         row = rows[0]
-        notes.append(
-            f"Fréchet distance in the features `{row['features']}`, of {row['n']:,} samples to {row['reference']:,} signals "
-            f"that no model saw; as many clean training signals have {row['floor']:.3g} (the floor). DDIM, η = 0, even "
-            "spacing. ± is the standard deviation over seeds. Gap closed is (naive - this)/(naive - oracle), which "
-            "flatters; the ratio to the oracle is the main result."
+        about = (
+            f"The table shows the Fréchet distance between {row['n']:,} generated images and {row['reference']:,} real "
+            f"images that no model saw, in the features `{row['features']}`, for several numbers of DDIM sampling steps "
+            f"(η = 0, even spacing). The floor is {row['floor']:.3g}, the distance of {row['n']:,} clean training images. "
+            "p is the probability that a patch is missing. ± is the standard deviation over seeds."
         )
+        ratios = (
+            "*÷ reference* is the distance divided by that of the reference. This is the main result. *Gap closed* is "
+            "(naive - this)/(naive - reference). It is close to 1 whenever naive training is poor, so read the ratio first."
+        )
+        notes += [wrapped(about), "", wrapped(ratios), "", "| model | trained |", "|---|---|"]
+        blocks = dict.fromkeys(block for block, _ in _groups(found))
+        notes += [f"| {LABELS.get(block, block)} | {TRAINED[block]} |" for block in blocks]
     if missing:
         notes += ["", f"Not run yet: {'; '.join(missing)}."]
-    return [*notes, "", f"Made by `gsure reproduce {plan.name} --scale {plan.scale}`."]
+    return notes
 
 
 def _draw_curves(plan: Plan, found: Found, path: Path) -> None:
@@ -219,7 +237,7 @@ def _draw_curves(plan: Plan, found: Found, path: Path) -> None:
 
 def _draw_samples(plan: Plan, found: Found, work: Work, path: Path) -> bool:
     """The first samples of each model, if they are on this machine."""
-    calls = plan.chosen["calls"][-2]
+    calls = plan.chosen["calls"][-2:][0]
     rows = []
     for block, p in _groups(found):
         case = next(case for case in found if (case.block, case.p) == (block, p))

@@ -12,7 +12,7 @@ from gsure.random import Stream, numpy_generator
 
 @dataclass(frozen=True)
 class Tinted(Source):
-    """Scales the brightness of each colour channel by a random factor of each image; black stays black."""
+    """Multiplies each colour channel of an image by its own random factor; black stays black."""
 
     kind: ClassVar[str] = "tinted"
     grey: Source

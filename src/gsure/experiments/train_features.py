@@ -47,7 +47,7 @@ def fashion(folder: Path) -> tuple[dict[str, tuple[Tensor, Tensor]], str]:
 
 
 def digits() -> tuple[dict[str, tuple[Tensor, Tensor]], str]:
-    """The last fifth is the test set: it has other writers."""
+    """The last fifth is the test set, because it has different writers."""
     x, found = pictures(open_source("digits")), load_digits()
     labels, cut = torch.from_numpy(found.target.astype(np.int64)), 1437
     digest = hashlib.sha256(x.numpy().tobytes() + labels.numpy().tobytes()).hexdigest()
@@ -80,7 +80,7 @@ def accuracy(network: Classifier, x: Tensor, labels: Tensor) -> float:
 
 
 def main() -> None:
-    torch.set_num_threads(1)  # the same bytes again
+    torch.set_num_threads(1)  # for the same bytes on every run
     folder = Path(sys.argv[1])
     out = Path(sys.argv[2]) if len(sys.argv) > 2 else Path(gsure.__file__).parent / "metrics" / "weights"
     for name, (parts, digest) in {"digits": digits(), "fashion16": fashion(folder)}.items():
@@ -96,7 +96,7 @@ def main() -> None:
         }
         out.mkdir(parents=True, exist_ok=True)
         save_file(network.state_dict(), out / f"{name}.safetensors", {"about": json.dumps(about)})
-        (out / f"{name}.safetensors").chmod(0o644)  # safetensors writes for its owner alone
+        (out / f"{name}.safetensors").chmod(0o644)  # safetensors makes it readable for its owner only
         sys.stdout.write(f"{json.dumps(about)}\n")
 
 

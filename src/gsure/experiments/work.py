@@ -1,6 +1,6 @@
-"""The steps of an experiment. The result of each is kept in a folder named by its settings, and reused.
+"""The steps of an experiment. Each keeps its result in a folder named by its settings, and reuses it.
 
-An interrupted step resumes where it stopped, because each is one of the commands, which all resume.
+Each step is one of the commands, so an interrupted step resumes where it stopped.
 """
 
 import hashlib
@@ -39,7 +39,7 @@ class Work:
         name = asked["source"]
         if "{data}" in name:
             if self.data is None:
-                raise ValueError(f"This needs the dataset {asked['needs']}: give its folder by --data.")
+                raise ValueError(f"This experiment needs the dataset {asked['needs']}: give its folder with --data.")
             name = name.replace("{data}", str(self.data))
         source = open_source(name, **asked.get("options", {}))
         return Tinted(source) if asked.get("tinted") else source
@@ -60,7 +60,7 @@ class Work:
         return files
 
     def trained(self, files: Measured, preset: str, changes: Mapping[str, Any]) -> Path:
-        """A finished run. Settings that do not affect the weights, such as those of pictures, do not change its folder."""
+        """A finished run. Its folder does not depend on settings that do not affect the weights, such as `picture_every`."""
         settings = _resolved(preset, changes)
         asked = {"data": files.data.parent.name} | training(preset, changes)
         run = self.folder / "runs" / _name(f"{preset}-{settings.train_on}", asked)
@@ -83,7 +83,7 @@ class Work:
 
 
 def training(preset: str, changes: Mapping[str, Any]) -> dict[str, Any]:
-    """The settings that the weights depend on. Defaults are omitted, so that a new setting renames no run."""
+    """The settings that the weights depend on. Omits defaults, so that a new setting does not rename existing runs."""
     settings = _resolved(preset, changes)
     differing = {name: value for name, (_, value) in Settings().differences(settings).items()}
     return differing | {"steps": settings.steps}
@@ -99,6 +99,6 @@ def _name(prefix: str, asked: Mapping[str, Any]) -> str:
 
 
 def digest(asked: Mapping[str, Any]) -> str:
-    """Ten hexadecimal digits of its content."""
+    """The first ten hexadecimal digits of a hash of the content."""
     content = json.dumps(asked, sort_keys=True, default=list)
     return hashlib.sha256(content.encode()).hexdigest()[:10]

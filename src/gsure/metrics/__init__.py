@@ -1,4 +1,4 @@
-"""Pure functions of tensors: distances between images, between distributions, and the metrics of samples and restorations."""
+"""Pure functions of tensors: distances between images and between distributions, metrics of samples and restorations."""
 
 from gsure.metrics.distributions import (
     correlation_error,

@@ -40,14 +40,14 @@ def frechet(x: Float[Tensor, "m d"], reference: Float[Tensor, "n d"]) -> float:
 def kid(x: Float[Tensor, "m d"], reference: Float[Tensor, "n d"], largest: int = 1000) -> float:
     """Kernel distance (Bińkowski et al., 2018): squared MMD with the kernel (f·g/d + 1)³.
 
-    The mean over disjoint blocks of at most `largest`. It is unbiased: zero on average for equal distributions, so it may be
-    negative.
+    Averages over disjoint blocks of at most `largest` samples. It is unbiased: for equal distributions it is zero on average,
+    so it may be negative.
     """
     from torchmetrics.image.kid import poly_mmd
 
     n = min(len(x), len(reference))
     if n < 2:
-        raise ValueError(f"KID needs at least two samples of each kind, but got {n}.")
+        raise ValueError(f"KID needs at least two samples of each kind, but was given {n}: use more.")
     size = n // -(-n // largest)
     pairs = zip(x[:n].double().split(size), reference[:n].double().split(size), strict=True)
     return float(torch.stack([poly_mmd(real, drawn) for drawn, real in pairs if len(real) == size]).mean())
@@ -68,7 +68,7 @@ def sliced_wasserstein(
 def correlation_error(x: Float[Tensor, "m *n"], reference: Float[Tensor, "k *n"]) -> float:
     """Root mean square error of the correlations between entries. Entries that are constant in the reference are omitted.
 
-    A mask-blind network makes correlations too weak: `correlation_strength` gives the direction of the error.
+    A mask-blind network makes correlations too weak. `correlation_strength` gives the direction of the error.
 
     >>> g = torch.Generator().manual_seed(0)
     >>> y = torch.randn(20_000, 1, generator=g)
@@ -90,7 +90,9 @@ def _off_diagonal(x: Tensor, reference: Tensor) -> tuple[Tensor, Tensor]:
     x, reference = x.flatten(1).double(), reference.flatten(1).double()
     varies = reference.std(0) > 1e-6 * reference.std()
     if int(varies.sum()) < 2:
-        raise ValueError("Correlations need at least two entries that vary in the reference.")
+        raise ValueError(
+            f"Correlations need at least two entries that vary in the reference, but it has {int(varies.sum())}: use another."
+        )
     pairs = torch.triu_indices(int(varies.sum()), int(varies.sum()), offset=1)
     mine, real = (_correlations(values[:, varies])[pairs[0], pairs[1]] for values in (x, reference))
     return mine, real
@@ -113,7 +115,7 @@ def precision_and_recall(
     """
     n = min(len(x), len(reference))
     if n <= neighbours:
-        raise ValueError(f"Precision and recall need more than {neighbours} samples, but got {n}.")
+        raise ValueError(f"Precision and recall need more than {neighbours} samples, but were given {n}: use more.")
     x, reference = x[:n].double(), reference[:n].double()
     return _share_within(x, reference, neighbours), _share_within(reference, x, neighbours)
 
@@ -121,7 +123,7 @@ def precision_and_recall(
 def _share_within(points: Tensor, balls: Tensor, neighbours: int, at_once: int = 1024) -> float:
     radii = [
         torch.cdist(part, balls).kthvalue(neighbours + 1, 1).values for part in balls.split(at_once)
-    ]  # 0 to itself
+    ]  # the nearest is the point itself
     radius = torch.cat(radii)
     inside = [(torch.cdist(part, balls) <= radius).any(1) for part in points.split(at_once)]
     return float(torch.cat(inside).double().mean())

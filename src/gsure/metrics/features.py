@@ -1,11 +1,12 @@
-"""Features of images, by name, which the Fréchet distance and similar metrics compare instead of pixels.
+"""Features of images, by name. The Fréchet distance and similar metrics compare them instead of pixels.
 
     pca-K       the first K principal components of the reference's pixels; for any signals
     digits      the penultimate layer of a small classifier of scikit-learn's digits, 8x8: 32 features
     fashion16   the same for Fashion-MNIST at 16x16: 48 features
-    inception   the network of the FID (Heusel et al., 2017): 2048 features; or the path of your own TorchScript file
+    inception   the network of the FID (Heusel et al., 2017): 2048 features
+    PATH        the path of your own TorchScript file
 
-Each is an `nn.Module` with `num_features`, as torchmetrics expects. The classifiers are part of the package; their headers
+Each is an `nn.Module` with `num_features`, as torchmetrics expects. The classifiers are part of the package. Their headers
 have the seed, the hash of the data and the accuracy. gsure.experiments.train_features trains them.
 """
 
@@ -32,7 +33,7 @@ INCEPTION_SHA256 = "7ff4a85c3a6378f0dfc8433ffd789663b01176bec0a683a435651739c091
 
 
 class Features(nn.Module):
-    """Maps signals (b, c, h, w), any number of them, to their features (b, d)."""
+    """Maps any number of signals (b, c, h, w) to their features (b, d)."""
 
     def __init__(
         self, name: str, network: nn.Module, num_features: int, about: dict[str, Any], fingerprint: str
@@ -41,7 +42,7 @@ class Features(nn.Module):
         self.name, self.num_features, self.fingerprint = name, num_features, fingerprint
         self.network = network.eval().requires_grad_(False)
         self.about = about
-        """Their origin, as JSON."""
+        """Where the features come from, as JSON."""
 
     @torch.no_grad()
     def forward(self, x: Float[Tensor, "b *n"]) -> Float[Tensor, "b d"]:
@@ -49,7 +50,7 @@ class Features(nn.Module):
 
 
 def open_features(name: str, reference: Float[Tensor, "b *n"] | None = None) -> Features:
-    """The features of that name. Only pca-K needs the reference, to which it is fitted.
+    """Open features by name. Only pca-K needs a reference, to which it is fitted.
 
     >>> features = open_features("digits")
     >>> features.num_features, features(torch.zeros(3, 1, 8, 8)).shape
@@ -95,7 +96,7 @@ class Components(nn.Module):
         centred = flat - self.mean
         if flat.shape[1] <= flat.shape[0]:
             variances, vectors = torch.linalg.eigh(centred.mT @ centred)
-        else:  # fewer signals than pixels: the same vectors from the smaller of the two matrices
+        else:  # fewer signals than pixels: compute the same vectors from the smaller matrix
             variances, weights = torch.linalg.eigh(centred @ centred.mT)
             vectors = centred.mT @ weights
             vectors = vectors / torch.linalg.vector_norm(vectors, dim=0).clamp(min=1e-12)
@@ -105,7 +106,8 @@ class Components(nn.Module):
     def forward(self, x: Float[Tensor, "b *n"]) -> Float[Tensor, "b d"]:
         if tuple(x.shape[1:]) != self.shape:
             raise ValueError(
-                f"These features were fitted to signals of shape {self.shape}, but were given {tuple(x.shape[1:])}."
+                f"These features were fitted to signals of shape {self.shape}, but were given signals of shape "
+                f"{tuple(x.shape[1:])}: fit them to a reference of that shape."
             )
         return ((x.flatten(1).double() - self.mean) @ self.directions).to(x.dtype)
 
@@ -151,7 +153,7 @@ def load_classifier(name: str) -> tuple[Classifier, dict[str, Any]]:
 
 
 class Script(nn.Module):
-    """A TorchScript network of 3x299x299 images in (x - 128)/128, as the network of the FID."""
+    """A TorchScript network for images of 3x299x299, scaled as (x - 128)/128, like the network of the FID."""
 
     def __init__(self, network: nn.Module) -> None:
         super().__init__()
@@ -162,7 +164,7 @@ class Script(nn.Module):
 
 
 def as_bytes(x: Float[Tensor, "b c h w"]) -> Float[Tensor, "b 3 h w"]:
-    """0..255 in three channels, rounded as in an image file; complex pairs become magnitudes, from black to the brightest."""
+    """Images as 0..255 in three channels, rounded as in a file. Complex ones become magnitudes, scaled to this range."""
     if x.shape[1] == 2:
         x = torch.linalg.vector_norm(x, dim=1, keepdim=True)
         low, high = x.amin((1, 2, 3), keepdim=True), x.amax((1, 2, 3), keepdim=True)
@@ -176,7 +178,7 @@ def as_bytes(x: Float[Tensor, "b c h w"]) -> Float[Tensor, "b 3 h w"]:
 
 
 def enlarge(x: Float[Tensor, "b c h w"], size: int = 299) -> Float[Tensor, "b c size size"]:
-    """Bilinear resizing as in TensorFlow 1, whose pixels sit at their corners: the FID is defined with it."""
+    """Bilinear resizing as in TensorFlow 1, where a pixel lies at its corner: the definition of the FID uses it."""
     shift = torch.tensor([1 / x.shape[3] - 1 / size, 1 / x.shape[2] - 1 / size], dtype=x.dtype, device=x.device)
     theta = torch.cat([torch.eye(2, dtype=x.dtype, device=x.device), shift[:, None]], 1).expand(len(x), 2, 3)
     grid = nn.functional.affine_grid(theta, [len(x), x.shape[1], size, size], align_corners=False)
@@ -184,7 +186,7 @@ def enlarge(x: Float[Tensor, "b c h w"], size: int = 299) -> Float[Tensor, "b c 
 
 
 def _find_inception() -> Path:
-    spec = importlib.util.find_spec(INCEPTION.replace("-", "_"))  # found, not imported: it requires OpenCV
+    spec = importlib.util.find_spec(INCEPTION.replace("-", "_"))  # find it without importing it, which requires OpenCV
     path = None if spec is None or spec.origin is None else Path(spec.origin).parent / "default_1.pt"
     if path is None or not path.is_file():
         raise ValueError(
@@ -199,15 +201,15 @@ def _find_inception() -> Path:
 def _open_script(name: str, path: Path) -> Features:
     try:
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore", DeprecationWarning)  # of TorchScript, in which these weights come
+            warnings.simplefilter("ignore", DeprecationWarning)  # TorchScript is deprecated, but the weights use it
             script = Script(torch.jit.load(path, map_location="cpu")).eval()
         with torch.no_grad():
             found = script(torch.zeros(1, 3, 32, 32))
     except RuntimeError as error:
         reason = str(error).strip().splitlines()[-1]
-        raise ValueError(f"{path} is not a TorchScript network of 3x299x299 images: {reason}") from error
+        raise ValueError(f"{path} is not a TorchScript network for images of 3x299x299: {reason}") from error
     if not isinstance(found, Tensor) or found.ndim != 2 or len(found) != 1:
-        raise ValueError(f"{path} should return one row of features for each image, but does not.")
+        raise ValueError(f"{path} must return one row of features for each image, but does not: use another network.")
     digest = _hash_of_file(path)
     return Features(name, script, found.shape[1], {"file": str(path), "sha256": digest}, digest[:16])
 

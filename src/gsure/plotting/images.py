@@ -1,4 +1,4 @@
-"""Signals as pictures, and pictures in rows and columns as PNG files.
+"""Convert signals to pictures, and draw rows and columns of pictures as PNG files.
 
 A picture is a tensor of shape (h, w) or (h, w, 3) in [0, 1].
 """
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 MISSING = (0.55, 0.70, 0.90)
-"""Blue: grey is a value of grey images, and sand is the colour of skin."""
+"""Blue, which neither grey images nor faces contain."""
 
 
 def as_picture(x: Tensor, is_complex: bool) -> Tensor:
@@ -29,7 +29,7 @@ def as_picture(x: Tensor, is_complex: bool) -> Tensor:
 
 
 def tint_missing(picture: Tensor, kept: Tensor) -> Tensor:
-    """The picture in blue where nothing was measured."""
+    """The picture, but blue where nothing was measured."""
     colours = picture if picture.ndim == 3 else picture[..., None].expand(-1, -1, 3)
     return torch.where(kept[..., None] == 1, colours, torch.tensor(MISSING))
 
@@ -40,8 +40,8 @@ def root_sum_of_squares(x: Tensor) -> Tensor:
 
 
 def new_figure(width: float, height: float) -> "Figure":
-    """A figure of its own, which leaves your backend and the state of pyplot alone. Size in inches."""
-    from matplotlib.figure import Figure  # slow to import, and many commands draw nothing
+    """A figure outside of pyplot, so that your backend and pyplot's state do not change. The size is in inches."""
+    from matplotlib.figure import Figure  # slow to import, and many commands do not need it
 
     return Figure(figsize=(width, height), layout="constrained")
 

@@ -33,7 +33,7 @@ def shrink(x: Tensor, side: int) -> Tensor:
 def as_pictures(x: Tensor, is_complex: bool, side: int, kept: Tensor | None = None) -> list[Tensor]:
     """Signals (b, c, h, w) as small pictures, blue where `kept` (b, h, w) is 0.
 
-    Takes magnitudes first and averages second: the average of complex numbers with different phases is too dark.
+    Computes magnitudes before it averages: the average of complex numbers with different phases would be too dark.
     """
     pictures = torch.stack([as_picture(one, is_complex) for one in x])
     if pictures.ndim == 4:  # colours last
@@ -54,11 +54,11 @@ class Picture(NamedTuple):
     width: int
     height: int
     is_coarse: bool
-    """Has so few pixels that the page shows them as squares."""
+    """Whether it has so few pixels that the page shows them as squares."""
 
 
 def mosaic(pictures: Sequence[Tensor], columns: int, alt: str) -> Picture:
-    """Pictures in rows, with transparent gaps because a page may be light or dark."""
+    """Pictures in rows. The gaps are transparent because a page may be light or dark."""
     in_colour = any(picture.ndim == 3 for picture in pictures)
     tiles = [_tile(picture, in_colour) for picture in pictures]
     canvas = _lay(tiles, columns, np.zeros(4 if in_colour else 2, np.uint8))
@@ -66,7 +66,7 @@ def mosaic(pictures: Sequence[Tensor], columns: int, alt: str) -> Picture:
 
 
 def heat_maps(values: Sequence[Tensor], columns: int, largest: float, alt: str) -> Picture:
-    """Maps (h, w) of numbers from 0 (black) over red to `largest` (yellow)."""
+    """Maps (h, w) of numbers, in colours from black (0) through red to yellow (`largest`)."""
     tiles = [(v / largest).clamp(0, 1).mul(CLEAR - 1).round().to(torch.uint8).numpy()[..., None] for v in values]
     canvas = _lay(tiles, columns, np.array([CLEAR], np.uint8))[..., 0]
     return _encode(_in_palette(canvas), alt, values[0].shape[0], transparency=CLEAR)
@@ -77,12 +77,12 @@ def colour_bar(alt: str) -> Picture:
 
 
 def colormap(values: Tensor, largest: float) -> Tensor:
-    """One such map as a picture, for a mosaic with other pictures."""
+    """A map with the colours of `heat_maps`, as a picture, for a mosaic with other pictures."""
     return torch.from_numpy(_palette()[((values / largest).clamp(0, 1) * (CLEAR - 1)).round().long().numpy()])
 
 
 def embed_png(content: bytes, alt: str, widest: int = 1100, most: int = 120_000) -> Picture:
-    """A PNG file, reduced to fit into a page: at most `widest` pixels wide, and with fewer colours above `most` bytes."""
+    """A PNG file for a page: at most `widest` pixels wide, and with fewer colours if it has more than `most` bytes."""
     with Image.open(io.BytesIO(content), formats=("PNG",)) as image:
         image.load()
         if len(content) <= most and image.width <= widest:
@@ -128,7 +128,7 @@ def _in_palette(canvas: np.ndarray) -> Image.Image:
 
 
 def _encode(image: Image.Image, alt: str, side: int, **options: int) -> Picture:
-    """Enlarges small images twice or four times by repeating pixels, because some printers blur what a browser does not."""
+    """Repeat the pixels of small images two or four times, because browsers show them sharply but some printers do not."""
     factor = 1 if image.height == 1 else 4 if side <= 16 else 2 if side <= 32 else 1
     if factor > 1:
         image = image.resize((factor * image.width, factor * image.height), Image.Resampling.NEAREST)

@@ -86,7 +86,7 @@ class Drawn:
 
     path: Path
     request: Request
-    """As request.json has it, with `made_of` and `inputs`."""
+    """The content of request.json, with `made_of` and `inputs`."""
     run: Trained | None
     signals: dict[str, Signals]
     summary: dict[str, Any]
@@ -147,7 +147,7 @@ class Facts:
         return self.runs[0]
 
     def comparable(self, run: Trained, role: str) -> Trained | None:
-        """The run of this role to compare a run with: one on the same data, with the same seed if possible."""
+        """A run of this role to compare `run` with: trained on the same data, and with the same seed if possible."""
         found = [other for other in self.runs if other.role == role and other.config.data_info == run.config.data_info]
         same = [other for other in found if other.config.settings.seed == run.config.settings.seed]
         return next(iter(same + found), None)
@@ -226,12 +226,12 @@ def _ordered(runs: list[Trained]) -> list[Trained]:
 
 
 def as_dict(value: Any) -> dict[str, Any]:
-    """The value if it is a dictionary, or else an empty one: a file of another version may have anything in its place."""
+    """The value if it is a dictionary, otherwise an empty one: a file of another version may have any value here."""
     return value if isinstance(value, dict) else {}
 
 
 def _find_run(recorded: Any, runs: list[Trained], near: Path) -> Trained | None:
-    """Search by path, which may be that of a checkpoint, then among the parents of `near`, then by name for moved folders."""
+    """Search by path (of a run or a checkpoint), then among the parents of `near`, then by name for moved folders."""
     path = Path(str(recorded)) if recorded else None
     places = [*([path.resolve(), *path.resolve().parents] if path else []), *near.resolve().parents]
     for place in places:

@@ -16,7 +16,7 @@ from gsure.report.collect import Drawn, Facts, Trained, as_dict
 from gsure.report.words import is_picture, shape, source
 
 VALUES = 1_500_000
-"""Pixels of all pictures together, which keeps a page below 3 MB."""
+"""The largest number of pixels of all pictures together, which keeps a page below 3 MB."""
 
 
 @dataclass(frozen=True)
@@ -42,7 +42,7 @@ class Restored:
 
 @dataclass
 class Gallery:
-    """Draws from the files that the facts name. A file that cannot be opened is omitted, with one note."""
+    """Draws the files in `facts`. A file that cannot be opened is omitted, with one note."""
 
     facts: Facts
     basis: Basis | None = None

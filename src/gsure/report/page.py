@@ -1,4 +1,4 @@
-"""Write the page: collect what there is, describe it, draw it, and fill the template."""
+"""Write the page: collect the results, describe and draw them, and fill the template."""
 
 import datetime
 import importlib.metadata
@@ -29,8 +29,8 @@ def write_report(
 ) -> dict[str, Any]:
     """Write an HTML page about a run, or about a folder of runs and their results, and return a summary.
 
-    The page goes to `out`, or to report.html in the folder. It shows what there is and lists the commands that add the rest.
-    `basis` is your own, if the measurements were made in such.
+    The page goes to `out`, or to report.html in the folder. It shows the results that exist and lists the commands that add
+    the others. Pass `basis` if the measurements were made in your own basis.
     """
     request = record_request("write_report", {"path": path, "out": out, "force": force or None, "basis": basis})
     target = Path(path) / "report.html" if out is None else Path(out)
@@ -111,7 +111,7 @@ Styled = list[tuple[Trained, Style]]
 
 
 def training_curves(runs: Sequence[Trained], styles: Sequence[Style]) -> list[Curves]:
-    """Of all runs: the loss, the validation error with its true value, and the error over the noise level."""
+    """Figures of all runs: the loss, the validation error and its true value, and the error over the noise level."""
     styled = list(zip(runs, styles, strict=True))
     return [curves for function in (_losses, _validation, _noise_levels) for curves in function(styled)]
 
@@ -141,7 +141,7 @@ def _losses(runs: Styled) -> Iterator[Curves]:
 
 
 def _validation(runs: Styled) -> Iterator[Curves]:
-    """Without the reference, which is validated on clean signals and needs no estimate."""
+    """Omits the reference, which is validated on clean signals and needs no estimate."""
     found = [(run, style) for run, style in runs if run.validations and run.role != "clean"]
     if not found:
         return
@@ -170,7 +170,7 @@ def _validation(runs: Styled) -> Iterator[Curves]:
 
 
 def _noise_levels(runs: Styled) -> Iterator[Curves]:
-    """The last validation over t: on fully sampled signals where they are known, so that you can compare runs."""
+    """The last validation over t: on fully sampled signals if all runs have them, so that you can compare the runs."""
     found = [(run, style, run.validations[-1][1]) for run, style in runs if run.validations]
     key = "full" if found and all("full" in result for _, _, result in found) else "estimate"
     found = [entry for entry in found if key == "full" or entry[0].role != "clean"]

@@ -122,7 +122,10 @@ def validation_table(facts: Facts) -> Table | None:
 
 
 def compare(facts: Facts, run: Trained, values: dict[Any, float], better: str) -> tuple[str, ...]:
-    """A value relative to the reference and to naive training. The ratio comes first because the gap closed flatters."""
+    """A value relative to the reference and to naive training: the ratio, then the gap closed.
+
+    The ratio comes first, because the gap closed is close to 1 whenever naive training is poor.
+    """
     reference, naive = (facts.comparable(run, role) for role in ("clean", "naive"))
     if run.role == "clean" or reference is None or reference.path not in values:
         return ()
@@ -153,14 +156,14 @@ def distances(facts: Facts) -> dict[Path, float]:
 
 
 def _by_run(facts: Facts, kind: str, name: str) -> dict[Path, float]:
-    """A metric of each run. Of the groups with the main run, it takes the one with the most runs."""
+    """A metric of each run, from the largest group of evaluations that includes the main run."""
     groups = [group for group in _groups(facts) if _kind(group) == kind and facts.main in [e.run for e in group]]
     found = [(e.run, e.values["metrics"].get(name)) for e in max(groups, key=len, default=[])]
     return {run.path: float(metric["value"]) for run, metric in found if run is not None and metric is not None}
 
 
 def _has_denoising(facts: Facts) -> bool:
-    """Whether `gsure evaluate denoising` has evaluated every run, which is better than what training logged."""
+    """Whether `gsure evaluate denoising` has evaluated every run. It is more precise than the validation of training."""
     evaluated = [evaluation.run for evaluation in facts.evaluations if evaluation.values.get("kind") == "denoising"]
     return all(run in evaluated for run in facts.runs)
 
@@ -179,7 +182,7 @@ def _groups(facts: Facts) -> list[Group]:
 
 
 def _way(evaluation: Evaluation) -> tuple[Any, ...]:
-    """Evaluations of one way can be compared."""
+    """How an evaluation was made. Evaluations with the same key can be compared."""
     values, drawn = evaluation.values, evaluation.drawn
     features, reference = as_dict(values.get("features")), as_dict(values.get("reference"))
     names = ("sampler", "steps", "method", "draws", "spacing")
@@ -227,7 +230,7 @@ def _better(group: Group, name: str) -> str:
 
 
 def _how(facts: Facts, evaluation: Evaluation) -> str:
-    """How many signals, made how, compared with what."""
+    """The number of signals, how they were made, and what they are compared with."""
     values, made_of = evaluation.values, evaluation.drawn.made_of if evaluation.drawn else {}
     features, reference = as_dict(values.get("features")), as_dict(values.get("reference"))
     where = facts.shown(str(reference["path"])) if reference.get("path") else None

@@ -1,4 +1,4 @@
-"""The sentences of the page, for a reader who has not read the paper, and the commands it shows."""
+"""The sentences of the page, for a reader who has not read the paper, and the commands that the page shows."""
 
 import shlex
 from collections.abc import Mapping, Sequence
@@ -38,12 +38,12 @@ def is_picture(shape: tuple[int, ...]) -> bool:
 
 
 def thing(data_info: DataInfo) -> str:
-    """One word for a signal."""
+    """The word for one signal: image or signal."""
     return "image" if is_picture(data_info.shape) else "signal"
 
 
 def shape(data_info: DataInfo) -> str:
-    """Such as grey 8 × 8."""
+    """A description of the shape, such as grey 8 × 8."""
     if not is_picture(data_info.shape):
         return " × ".join(map(str, data_info.shape))
     channels, height, width = data_info.shape
@@ -52,7 +52,7 @@ def shape(data_info: DataInfo) -> str:
 
 
 def loss_of_data(data_info: DataInfo) -> str:
-    """What the corruption did to each signal, as a part of a sentence."""
+    """What is missing in each signal, as a part of a sentence."""
     corruption = dict(data_info.made_by.get("corruption") or {})
     p, R, keep = (corruption.get(name) for name in ("p", "R", "keep"))
     missing = f"is missing with probability {percent(p)}" if isinstance(p, int | float) else "may be missing"
@@ -93,7 +93,7 @@ def noise(data_info: DataInfo) -> str:
 
 
 def source(data_info: DataInfo) -> str:
-    """Where the signals come from: a name, or the file."""
+    """The origin of the signals: a name, or the file."""
     made = dict(data_info.made_by.get("source") or {})
     kind, options = made.get("kind"), dict(made.get("options") or {})
     path = options.get("path") or made.get("path")
@@ -112,7 +112,7 @@ def trained(run: Trained) -> str:
 
 
 def verdict(facts: Facts, errors: Mapping[Path, float], distances: Mapping[Path, float]) -> str:
-    """Compares the denoising error and the Fréchet distance with those of the reference and of naive training."""
+    """Sentences that compare the denoising error and the Fréchet distance with those of the reference and naive training."""
     run = facts.main
     reference, naive = (facts.comparable(run, role) for role in ("clean", "naive"))
     if run.role != "measurements" or reference is None:
@@ -151,7 +151,7 @@ class Step(NamedTuple):
 
 
 def recorded_commands(facts: Facts, page: Request) -> tuple[list[Step], list[str]]:
-    """Each command that the files record, once, in the order of the work; and the results that record none."""
+    """The recorded commands, each once and in the order of the work, and the results without a recorded command."""
     found: list[tuple[str, Any]] = [
         (f"measurements {facts.shown(run.config.data)}", run.data_request) for run in facts.runs
     ]
@@ -171,7 +171,7 @@ def recorded_commands(facts: Facts, page: Request) -> tuple[list[Step], list[str
 
 
 def _folder(facts: Facts, request: Request) -> str:
-    """Where the command was typed, unless that is the root."""
+    """The folder in which the command ran, unless it is the root."""
     folder = str(request.get("folder") or "")
     return "" if not folder or Path(folder).resolve() == facts.root else folder
 

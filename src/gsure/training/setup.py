@@ -159,7 +159,7 @@ def _start_from(init: str | PathLike[str], state: TrainState, notes: list[str]) 
     except RuntimeError as error:
         raise ValueError(
             f"The weights of {init} do not fit the network of this run: give the settings of its network, such as --width, "
-            f"--multipliers and --mask-conditioned, and data of its shape ({str(error).splitlines()[1].strip()})"
+            f"--multipliers and --mask-conditioned, and data of its shape ({str(error).splitlines()[1].strip()[:120]} ...)."
         ) from error
     notes.append(f"Starts from the weights of {init}, step {loaded.step:,}.")
 

@@ -1,4 +1,4 @@
-"""Checks of the method's assumptions on held-out data, one module for each; `gsure diagnose` runs them."""
+"""Checks of the assumptions of the method on held-out data, one module for each. `gsure diagnose` runs them."""
 
 from gsure.evaluation.checks.agreement import check_agreement
 from gsure.evaluation.checks.check import Check

@@ -1,8 +1,9 @@
-"""Does the model, trained on incomplete signals, denoise fully sampled ones as a clean-trained reference? (sec:generalization)
+"""Does the model denoise fully sampled signals like a clean-trained reference? (sec:generalization)
 
-As in the paper: the PSNR between the outputs f and g of both for the same x̄_t of fully sampled signals, q*(x̄_t | x̄), against
-t. In the paper it is above 45 dB at most timesteps. Decibels depend on the size of the networks, so the verdict also uses the
-cost: if the reference (the paper's oracle) were the best denoiser, the model's squared error would exceed its by E‖f - g‖².
+As in the paper, the check computes the PSNR between the outputs f of the model and g of the reference (the paper's oracle),
+for the same x̄_t of fully sampled signals, q*(x̄_t | x̄), against t. In the paper it is above 45 dB at most timesteps. The PSNR
+depends on the size of the networks, so the verdict also uses the cost E‖f - g‖², relative to the squared error of the
+reference. If the reference were the best denoiser, the squared error of the model would be larger by this amount.
 """
 
 from collections.abc import Callable, Sequence

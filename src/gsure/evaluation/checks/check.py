@@ -5,12 +5,12 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 LATE = 0.9
-"""From this share of T on, x̄_t is nearly pure noise; an assumption that fails at all these timesteps is broken."""
+"""From this share of T on, x̄_t is nearly pure noise. An assumption that fails at all these timesteps is broken."""
 
 
 @dataclass(frozen=True)
 class Check:
-    """The check of one assumption. `verdict` is holds, doubtful, doubtful for t < t₀, broken, or not checked: and why."""
+    """The check of one assumption. `verdict` is holds, doubtful, doubtful for t < t₀, broken, or not checked: REASON."""
 
     name: str
     title: str
@@ -28,7 +28,7 @@ def not_checked(name: str, title: str, why: str) -> Check:
 
 
 def judge(times: Sequence[int], fails: Sequence[bool], T: int) -> str:
-    """The verdict, given whether an assumption fails at each of some increasing timesteps.
+    """The verdict on an assumption, from `fails` at increasing timesteps.
 
     >>> times = [1, 100, 300, 1000]
     >>> judge(times, [False] * 4, 1000), judge(times, [True, True, False, False], 1000), judge(times, [True] * 4, 1000)
@@ -43,7 +43,7 @@ def judge(times: Sequence[int], fails: Sequence[bool], T: int) -> str:
 
 
 def times_to_check(T: int) -> list[int]:
-    """A few early timesteps, where most happens, and then every tenth of the range.
+    """A few early timesteps, where most changes happen, and then every tenth of the range.
 
     >>> times_to_check(1000)
     [1, 10, 50, 100, 200, 300, 400, 500, 600, 700, 800, 900, 1000]

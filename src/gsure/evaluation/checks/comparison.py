@@ -1,4 +1,4 @@
-"""Two denoisers on the same noisy, fully sampled signals (sec:generalization)."""
+"""Compare two denoisers on the same noisy, fully sampled signals (sec:generalization)."""
 
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
@@ -15,7 +15,7 @@ from gsure.random import Stream, generators, normal
 
 
 class Comparison(NamedTuple):
-    """A value for each signal: mean squared errors of both denoisers, and the distance between their outputs."""
+    """Values for each signal: mean squared errors of both denoisers, the squared distance and the PSNR between outputs."""
 
     error: Float[Tensor, " n"]
     reference_error: Float[Tensor, " n"]

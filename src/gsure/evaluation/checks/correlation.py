@@ -1,6 +1,6 @@
 """Canonical correlation between windows of error and mask, linear and deep, evaluated on samples that it was not fitted to.
 
-Linear CCA finds directions a, b for which aᵀe and bᵀm correlate most; deep CCA (Andrew, Arora, Bilmes and Livescu, 2013) does
+Linear CCA finds directions a, b for which aᵀe and bᵀm correlate most. Deep CCA (Andrew, Arora, Bilmes and Livescu, 2013) does
 so for the outputs H₁, H₂ of two small networks, by maximising the sum of their canonical correlations
 
     corr(H₁, H₂) = ‖Σ₁₁^(-½) Σ₁₂ Σ₂₂^(-½)‖_tr.
@@ -8,11 +8,11 @@ so for the outputs H₁, H₂ of two small networks, by maximising the sum of th
 For stability we replace the roots, whose gradients divide by differences of eigenvalues, by Cholesky factors.
 L₁⁻¹ Σ₁₂ L₂⁻ᵀ has the same singular values, and the gradient of their sum has no such division.
 
-On the samples they are fitted to, both find correlations in noise. So the samples are split into three parts: to fit, to
-select (when to stop, which pair of canonical variables), and to test. For the test samples the functions are fixed; shuffling
-their masks gives the level that a correlation reaches by chance.
+On the samples that they are fitted to, both methods find correlations even in noise. So the samples are split into three
+parts: to fit, to select (when to stop, which pair of canonical variables), and to test. The functions do not depend on the
+test samples, so shuffling the masks of these samples gives the level that a correlation reaches by chance.
 
-Windows of all places go into one analysis, and at each place every variable is centred over samples. Otherwise error and mask
+Windows of all places go into one analysis, and every variable is centred over samples at each place. Otherwise error and mask
 would correlate over places if both change over the signal (as in a spectrum), although they are independent at each place.
 """
 
@@ -31,17 +31,17 @@ Method = Literal["linear", "deep"]
 Maps = tuple[Callable[[Tensor], Tensor], Callable[[Tensor], Tensor]]
 
 PAIRS = 4
-"""Number of fitted canonical variables; the pair that is best on the second part is tested."""
+"""Number of fitted pairs of canonical variables. The pair that is best on the second part is tested."""
 SHARES = (0.5, 0.7)
 """Ends of the parts: half of the samples to fit, a fifth to select, the rest to test."""
 MAX_DEVIATIONS = 3.0
-"""Correlations up to so many standard deviations of shuffled ones count as chance; one in 700 by chance is above."""
+"""The level is this many standard deviations above the mean of shuffled correlations. By chance, 1 in 700 exceeds it."""
 MIN_SAMPLES = 40
-"""Correlations of fewer samples are not tested."""
+"""The smallest number of samples for which correlations are tested."""
 MIN_GROUPS = 10
 """With fewer groups, samples are split without regard to them."""
 RIDGE = 1e-3
-"""Added to the variances, relative to their mean, because masks of entries that are dropped together are collinear."""
+"""Added to the variances, relative to their mean, because masks of entries that are missing together are collinear."""
 
 
 class Rows(NamedTuple):
@@ -54,9 +54,9 @@ class Rows(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class Windows:
-    """Windows of error and mask at the same p places of n samples, the error under r draws of noise.
+    """Windows of error and mask at the same p places of n samples, with r draws of noise for the error.
 
-    Windows that are not `present` do not count. Samples of one group (a volume) may be dependent.
+    Windows that are not `present` are ignored. Samples of one group (a volume) may be dependent.
     """
 
     error: Float[Tensor, "n r p d"]
@@ -96,7 +96,7 @@ def correlate(
 ) -> Correlation:
     """The first canonical correlation between error and mask, on samples that were not used to fit it."""
     if len(windows) < MIN_SAMPLES:
-        raise ValueError(f"Correlations need at least {MIN_SAMPLES} samples, but there are {len(windows)}.")
+        raise ValueError(f"Correlations need at least {MIN_SAMPLES} samples, but there are {len(windows)}: use more.")
     fit, select, test = part(windows.group, generator)
     windows = windows.standardised(fit)
     rows, others, tested = windows[fit].rows(), windows[select].rows(), windows[test]
@@ -111,7 +111,7 @@ def correlate(
 
 
 def linear_cca(rows: Rows, pairs: int = PAIRS) -> Maps:
-    """Two maps to canonical variables, the most correlated first: `pairs` of them, or as many as the smaller side has.
+    """Two maps to canonical variables, the most correlated pair first. There are `pairs`, or fewer if a side is smaller.
 
     >>> x = torch.randn(1000, 3, generator=torch.Generator().manual_seed(0))
     >>> rows = Rows(x, x[:, :1] + x[:, 1:2], torch.zeros(1000, dtype=torch.int64))
@@ -168,8 +168,9 @@ def pair_correlations(maps: Maps, rows: Rows) -> Float[Tensor, " pairs"]:
 
 
 def part(group: Int[Tensor, " n"], generator: torch.Generator) -> tuple[Tensor, Tensor, Tensor]:
-    """Samples to fit, to select and to test. No group is in two parts, unless there are fewer than ten groups or one is so
-    large that a part would be empty."""
+    """Samples to fit, to select and to test. No group is in two parts, unless there are fewer than ten groups, or one is so
+    large that a part would be empty.
+    """
     names, group = torch.unique(group, return_inverse=True)
     alone = torch.arange(len(group))
     parts = _cut(group if len(names) >= MIN_GROUPS else alone, generator)
@@ -186,13 +187,13 @@ def _cut(group: Int[Tensor, " n"], generator: torch.Generator) -> tuple[Tensor, 
 
 
 def shuffle(group: Int[Tensor, " n"], generator: torch.Generator) -> Int[Tensor, " n"]:
-    """Samples in random order, with those of a group together."""
+    """Samples in random order, with the samples of each group together."""
     rank = torch.randperm(int(group.max()) + 1, generator=generator)
     return torch.argsort(rank[group], stable=True)
 
 
 def _correlation(u: Tensor, v: Tensor, present: Tensor, order: Tensor) -> float:
-    """Of u (n, r, p) and v (n, p), with v's samples in another order, over windows that are present in both."""
+    """Correlation of u (n, r, p) and v (n, p), with the samples of v reordered, over windows that are present in both."""
     weight = (present & present[order]).to(u)[:, None].expand_as(u)
     share = weight / weight.sum((0, 1)).clamp(min=1)
     v = v[order][:, None]

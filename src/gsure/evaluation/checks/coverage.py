@@ -1,8 +1,8 @@
-"""Do the masks cover the signal, and evenly? Assumption (iii) of the paper, E[P] > 0, and its third limitation.
+"""Do the masks cover the signal evenly? Assumption (iii) of the paper, E[P] > 0, and its third limitation.
 
-An entry that is never measured cannot be learned. One that is rarely measured has a large weight 1/E[P] in the loss, and so
-has its noise. Without measurements of two entries together, the data does not determine their correlation. If masks are
-biased towards a region, or have very different ranks, the paper says that a network can no longer infer P from x̄_t.
+An entry that is never measured cannot be learned. An entry that is rarely measured has a large weight 1/E[P] in the loss,
+which also amplifies its noise. If two entries are never measured together, the data does not determine their correlation. If
+masks are biased towards a region, or have very different ranks, the paper says that a network can no longer infer P from x̄_t.
 """
 
 from collections.abc import Iterable
@@ -25,14 +25,14 @@ MAX_RANK_SPREAD = 0.25
 MAX_DISAGREEMENT = 6.0
 """The largest difference between the masks and a coverage in closed form, in standard errors."""
 MAX_ENTRIES_PAIRED = 1024
-"""All pairs of at most so many entries are counted."""
+"""Pairs are counted among at most this many entries."""
 MAX_ENTRIES_SHOWN = 4096
-"""diagnosis.json lists, and the figure shows, the coverage of masks of at most so many entries."""
+"""diagnosis.json and the figure show the coverage of each entry if masks have at most this many entries."""
 
 
 @dataclass(frozen=True, eq=False)
 class Survey:
-    """How often masks keep each entry, and each pair of some entries; and the share of entries that each mask keeps."""
+    """How often masks measure each entry and each pair of some entries, and the share of entries that each mask measures."""
 
     samples: int
     kept: Float[Tensor, "..."]
@@ -42,7 +42,7 @@ class Survey:
 
 
 def survey(masks: Iterable[Float[Tensor, "b ..."]], generator: torch.Generator) -> Survey:
-    """Count over batches of masks."""
+    """Compute the statistics over batches of masks."""
     count, kept, shares, entries, together = 0, torch.zeros(()), [], torch.zeros(0, dtype=torch.int64), torch.zeros(())
     for mask in masks:
         if not count:
@@ -56,7 +56,7 @@ def survey(masks: Iterable[Float[Tensor, "b ..."]], generator: torch.Generator) 
 
 
 def check_coverage(found: Survey, stated: Float[Tensor, "..."], has_closed_form: bool) -> Check:
-    """`stated` is E[P] of the file, which weights the loss. If it is a closed form, the masks must agree with it."""
+    """`stated` is the E[P] of the file, which the loss uses. If it is a closed form, the masks must agree with it."""
     coverage = stated.double().expand(1, *found.kept.shape)[0]
     numbers: dict[str, Any] = {
         "masks": found.samples,
@@ -88,7 +88,7 @@ def check_coverage(found: Survey, stated: Float[Tensor, "..."], has_closed_form:
 
 
 def _pairs(found: Survey) -> dict[str, Any]:
-    """Statistics of pairs of entries that are measured at all."""
+    """Statistics of pairs of entries, without entries that are never measured."""
     measured = found.together.diagonal() > 0
     together = found.together[measured][:, measured]
     pairs = together[torch.triu_indices(len(together), len(together), 1).unbind()] if len(together) > 1 else together
@@ -101,7 +101,7 @@ def _pairs(found: Survey) -> dict[str, Any]:
 
 
 def _histogram(shares: Float[Tensor, " k"]) -> dict[str, list[float]]:
-    """Counts of shares in 0..1: of each value if there are few, else in 40 bins."""
+    """Counts of shares in 0..1: of each value if there are few, otherwise in 40 bins."""
     values, counts = shares.unique(return_counts=True)
     if len(values) > 64:
         values, counts = (torch.arange(40) + 0.5) / 40, torch.histc(shares, 40, 0, 1)

@@ -1,9 +1,9 @@
-"""Does a network that was trained on signals with missing entries denoise fully sampled ones as well?
+"""Does a network that was trained on signals with missing entries denoise fully sampled signals as well?
 
-The check computes the error of the measured entries twice, with the same noise on them: once as in training, where the network
-sees only the measurement, E‖WP(f(x̄_t) - x̄)‖², and once with the fully sampled signal as input, as in generation. A fully
-sampled signal has more information, so a denoiser that can use it has the smaller error there. A smaller error does not show
-that it is as small as it could be: mask-blindness (docs/method.md) may still waste part of the information.
+The check computes the error of the measured entries, E‖WP(f(x̄_t) - x̄)‖², twice, with the same noise on them: once with only
+the measurement as input, as in training, and once with the fully sampled signal as input, as in generation. A fully sampled
+signal has more information, so a denoiser that can use it has a smaller error. The check does not show that this error is as
+small as possible: a mask-blind network (docs/method.md) may still not use part of the information.
 """
 
 from collections.abc import Callable, Sequence
@@ -19,7 +19,7 @@ from gsure.random import Stream
 
 NAME, TITLE = "full_sampling", "Does it denoise fully sampled signals at least as well as those with missing entries?"
 MAX_EXCESS = 0.02
-"""The error on fully sampled signals may exceed the other by this share."""
+"""The error on fully sampled signals may exceed the error on measurements by this share."""
 
 
 def check_full_sampling(

@@ -1,4 +1,4 @@
-"""Held-out measurements as the checks read them, and the noise that the checks add."""
+"""The held-out measurements that the checks read, and the noise that they add."""
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -17,8 +17,9 @@ Batch = tuple[Measurement, Tensor | None, Sequence[int]]
 
 @dataclass(frozen=True, eq=False)
 class HeldOut:
-    """`read` yields the same batches for each timestep, so they need not fit into memory; `group` is the volume of each
-    measurement, in the same order."""
+    """Each call of `read` yields the same batches, which need not fit into memory together. `group` is the volume of each
+    measurement, in the same order.
+    """
 
     read: Callable[[], Iterator[Batch]]
     coverage: Float[Tensor, "..."]
@@ -32,7 +33,7 @@ class HeldOut:
         """The batches of `read`, which must have clean signals."""
         for measurement, xbar, indices in self.read():
             if xbar is None:
-                raise ValueError("This check needs clean signals, but the measurements come without them.")
+                raise ValueError("This check needs clean signals, but none were given with the measurements: add them.")
             yield measurement, xbar, indices
 
     def noise(self, like: Tensor, stream: Stream, *key: int, indices: Sequence[int]) -> Tensor:
@@ -45,7 +46,7 @@ class HeldOut:
         return measurement.mask * inverse.to(measurement.ybar)
 
     def ratio(self, numerator: Float[Tensor, " n"], denominator: Float[Tensor, " n"]) -> tuple[float, float]:
-        """The ratio of two means over measurements, with its standard error; those of a group may be dependent."""
+        """The ratio of two means over measurements, with its standard error. Measurements of a group may be dependent."""
         ratio = numerator.sum() / denominator.sum()
         se = standard_error((numerator - ratio * denominator)[:, None], self.group) / denominator.mean()
         return float(ratio), float(se)

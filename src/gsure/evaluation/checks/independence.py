@@ -1,10 +1,10 @@
 """Is the denoising error independent of the mask? Proposition 1 (thm:ensemble) assumes it; networks violate it to some degree.
 
-As in the paper: the canonical correlation, linear and deep, between windows of the error e = f(x̄_t) - x̄ and of P at the same
-place, against t. Beyond the paper: how large correlations are by chance, and what the assumption is for: E‖W P e‖² / E‖e‖²,
-the share of the error that the loss sees, which is 1 under independence.
+As in the paper, the check computes the canonical correlation, linear and deep, between windows of the error e = f(x̄_t) - x̄
+and of P at the same place, against t. Beyond the paper, it computes how large correlations are by chance, and
+E‖W P e‖² / E‖e‖², the share of the error that the loss sees. The method needs this share to be 1, as it is under independence.
 
-Without clean signals the error is known only on measured entries, with additional noise: ((1-ρ) f + ρ x̄_t/√ᾱ - ȳ)/(1-ρ) is
+Without clean signals, the error is known only on measured entries, with additional noise: ((1-ρ) f + ρ x̄_t/√ᾱ - ȳ)/(1-ρ) is
 f - x̄ plus Gaussian noise that is independent of x̄, x̄_t and P (docs/method.md). The error of a window is then that of its
 central entry, if it was measured. Noise can hide a correlation but not create one, so a correlation that is found is real. But
 the check does not see the error of entries that were not measured, where the assumption fails first.
@@ -27,11 +27,11 @@ from gsure.random import Stream, keyed_generator
 
 NAME, TITLE = "independence", "Is the denoising error independent of the mask?"
 MAX_DEPENDENCE = 0.1
-"""Smaller correlations do not matter, even if significant; nor does a share of the error that differs from 1 by less."""
+"""Smaller correlations pass, even if significant. So does a share of the error that differs from 1 by less."""
 MIN_REMAINDER = 0.1
-"""Without clean signals, timesteps with a smaller 1 - ρ are skipped, because the noise would be divided by it."""
+"""Without clean signals, timesteps with a smaller 1 - ρ are skipped, because the division by it amplifies the noise."""
 MIN_WINDOWS, MAX_DRAWS = 512, 4
-"""Fewer measurements than this are used with several draws of noise each."""
+"""With fewer measurements than the first number, each is used with several draws of noise, at most the second number."""
 
 
 def check_independence(
@@ -76,7 +76,7 @@ def denoising_error(
     xbar: Float[Tensor, "b *n"] | None,
     eps: Float[Tensor, "b *n"],
 ) -> Float[Tensor, "b *n"]:
-    """f(x̄_t) - x̄; without x̄, the same plus independent noise on measured entries, and 0 on the others."""
+    """f(x̄_t) - x̄. If x̄ is not given, this has independent noise on measured entries, and is 0 on the others."""
     alpha_bar_t = denoiser.schedule.at(t, like=measurement.ybar)
     xbar_t = measurement.perturb(alpha_bar_t, eps)
     xbar_hat = denoiser(xbar_t, t, measurement.mask)
@@ -114,7 +114,7 @@ def _gather(
     if xbar is None:
         return windows, {}
     projected, full = torch.cat(sums, 1)
-    seen, se = data.ratio(projected, full) if full.any() else (1.0, 0.0)  # without errors, none is missed
+    seen, se = data.ratio(projected, full) if full.any() else (1.0, 0.0)  # if there is no error, the loss misses none
     return windows, {"seen": seen, "seen_se": se}
 
 

@@ -1,9 +1,8 @@
 """How much of the diffusion's noise is measurement noise? The paper's second limitation: high measurement noise.
 
-At timestep t the share ρ_t = ᾱ_t std²/(1 - ᾱ_t) of the noise in x̄_t is measurement noise. Near 1, nearly all noise is
-measurement noise, which carries little information on the error against the clean signal (docs/method.md). The diffusion
-cannot start at a lower noise than that of the measurements, so the last sampling step has to remove all noise of the first
-level, ς_1.
+At timestep t, the share ρ_t = ᾱ_t std²/(1 - ᾱ_t) of the noise in x̄_t is measurement noise. If it is near 1, the data has
+little information on the error against the clean signal (docs/method.md). The diffusion cannot start at a lower noise level
+than that of the measurements, so the last sampling step has to remove all noise of the first level, ς_1.
 """
 
 from collections.abc import Sequence
@@ -18,11 +17,11 @@ from gsure.schedule import Schedule
 
 NAME, TITLE = "noise", "Is the measurement noise small beside the diffusion's?"
 MAX_RATIO = 0.9
-"""Above this ρ, nearly all noise is measurement noise, and `tweedie` fades out (its floor is 1 - ρ = 0.1)."""
+"""Above this ρ, nearly all noise is measurement noise, and the loss `tweedie` damps it (its floor is 1 - ρ = 0.1)."""
 MAX_SHARE_OF_TIMES = 0.05
-"""The largest share of timesteps with such a ρ."""
+"""The largest share of timesteps that may have such a ρ."""
 MAX_FIRST_LEVEL = 0.1
-"""The largest first level, as a share of the signal's own standard deviation."""
+"""The largest first noise level, as a share of the standard deviation of the signals."""
 
 
 def noise_ratio(schedule: Schedule, std: float) -> Float[Tensor, " T"]:
@@ -35,7 +34,7 @@ def noise_ratio(schedule: Schedule, std: float) -> Float[Tensor, " T"]:
 
 
 def check_noise(schedule: Schedule, std: Float[Tensor, " k"], signal_std: float, shown: Sequence[int]) -> Check:
-    """`std` is that of many measured entries, `signal_std` that of the signals; `shown` are the timesteps of the figure."""
+    """`std` is the noise std of many measured entries, `signal_std` that of the signals, `shown` the times of the figure."""
     largest, typical = float(std.max()), float(std.median())
     ratio, common = noise_ratio(schedule, largest), noise_ratio(schedule, typical)
     near, half = int((ratio > MAX_RATIO).sum()), int((ratio > 0.5).sum())

@@ -10,9 +10,9 @@ from torch import Tensor
 from gsure.data.measurements import evenly_spread
 
 MAX_SIDE = 8
-"""Side of a window, as in the paper; at most half the signal's, so that there is more than one window."""
+"""Side of a window, as in the paper, but at most half the side of the signal, so that there are several windows."""
 MAX_PLACES = 16
-"""The largest number of windows of a sample."""
+"""The largest number of windows per sample."""
 
 
 @dataclass(frozen=True)
@@ -23,7 +23,7 @@ class Places:
     corners: tuple[tuple[int, int], ...]
 
     def cut(self, x: Float[Tensor, "b *n"], middle: tuple[bool, bool] = (False, False)) -> Float[Tensor, "b p d"]:
-        """Windows of images, or of masks with one row or column for all; along the axes of `middle`, only their middle."""
+        """Windows of images, or of masks whose height or width may be 1. Along the axes in `middle`, only the middle entry."""
         x = as_images(x)
         return torch.stack([x[:, :, rows, columns].flatten(1) for rows, columns in self._spans(x.shape[2:], middle)], 1)
 
@@ -41,13 +41,13 @@ class Places:
 
 
 def as_images(x: Float[Tensor, "b *n"]) -> Float[Tensor, "b c h w"]:
-    """(b, channels, height, width); a vector is one row."""
+    """As (b, channels, height, width). A vector becomes one row."""
     height, width = (1, *x.shape[1:])[-2:]
     return x.reshape(len(x), -1, height, width)
 
 
 def place_windows(mask: Float[Tensor, "n ..."], shape: Sequence[int], overlap: bool = False) -> Places:
-    """Adjacent or half-overlapping windows of a signal of this shape; at most 16 of those in which masks differ."""
+    """Adjacent or half-overlapping windows of a signal of this shape: at most 16, only those in which masks differ."""
     height, width = (1, *shape)[-2:]
     size = (max(1, min(MAX_SIDE, height // 2)), max(1, min(MAX_SIDE, width // 2)))
     strides = [max(1, side // 2) if overlap else side for side in size]

@@ -1,0 +1,38 @@
+"""A Gaussian prior of signals, x̄ ~ N(μ, C): its posterior given a measurement is known in closed form."""
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from gsure.measurement import Measurement
+from gsure.random import Seed
+
+
+class Gaussian(ABC):
+    """The first model of every run. It denoises at any noise level, per entry: the noise of a measurement is its std."""
+
+    @abstractmethod
+    def mean(self, measurement: Measurement) -> Float[Tensor, "b *n"]:
+        """E[x̄ | ȳ]."""
+
+    @abstractmethod
+    def std(self, measurement: Measurement) -> Float[Tensor, "b *n"]:
+        """The posterior standard deviation of each entry of the signal x."""
+
+    @abstractmethod
+    def draw(self, measurement: Measurement, generator: Seed) -> Float[Tensor, "b *n"]:
+        """One draw of x̄ from p(x̄ | ȳ) for each measurement."""
+
+    @abstractmethod
+    def to(self, device: torch.device | str) -> "Gaussian": ...
+
+    @abstractmethod
+    def state(self) -> tuple[dict[str, Tensor], dict[str, Any]]:
+        """Tensors and JSON from which it can be made again."""
+
+
+State = tuple[Mapping[str, Tensor], Mapping[str, Any]]

@@ -1,0 +1,268 @@
+"""Images relative to a phase reference. The phase of an MR image is smooth, and so known from the centre of k-space.
+
+    u = phase of the image that the always-measured central lines make,    conj(u) · image is nearly real.
+
+A Gaussian of [Re; Im] of that knows that the imaginary part is small, which one of complex images cannot. Only lines that
+every measurement has enter the reference, so it tells nothing of lines that are hidden to judge a model.
+"""
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, replace
+from typing import Any
+
+import torch
+from jaxtyping import Float, Shaped
+from torch import Tensor
+
+from gsure.gaussian.base import Gaussian
+from gsure.gaussian.coordinates import Rows, Vectors, centred
+from gsure.measurement import Measurement
+from gsure.random import Seed, as_generators, normal
+
+MIN_LINES = 4
+"""A phase reference needs at least so many central lines."""
+SMOOTHING, SMOOTHING_REFINED = 1.0, 2.0
+"""Standard deviation in rows of the smoothing of the reference."""
+ROUNDS = 2
+"""How often a reference is refined."""
+AT_ONCE = 2**24
+"""Numbers of the measurement matrices that are held at once."""
+
+
+@dataclass(frozen=True, eq=False)
+class Reference:
+    """The phase reference of measurements whose central lines are always there.
+
+    `taper` (w,) weighs these lines and is 0 elsewhere; `refiner` is a Gaussian relative to the plain reference, whose
+    posterior mean given the central lines alone has a sharper phase.
+    """
+
+    rows: Rows
+    taper: Float[Tensor, " w"]
+    refiner: "ReferencedGaussian | None" = None
+
+    @staticmethod
+    def of_lines(rows: Rows, always: Float[Tensor, " w"]) -> "Reference | None":
+        """From the lines that are always measured; None if those around the middle are too few."""
+        middle, width = len(always) // 2, len(always)
+        if not always[middle]:
+            return None
+        first = last = middle
+        while first > 0 and always[first - 1]:
+            first -= 1
+        while last + 1 < width and always[last + 1]:
+            last += 1
+        reach = min(middle - first, last - middle + 1)  # as far to the left as to the right, but for one
+        if 2 * reach < MIN_LINES:
+            return None
+        taper = torch.zeros(width)
+        taper[middle - reach : middle + reach] = 1.0
+        taper[middle - reach] = 0.5  # its mirror image is missing
+        return Reference(rows, taper)
+
+    def to(self, device: torch.device | str) -> "Reference":
+        refiner = None if self.refiner is None else self.refiner.to(device)
+        return replace(self, taper=self.taper.to(device), refiner=refiner)
+
+    def __call__(self, measurement: Measurement) -> Shaped[Tensor, "b r w"]:
+        """u of each measurement, row by row, of modulus 1."""
+        central = self._central(measurement)
+        values = self.rows.vectors(central).values
+        u = _unit(_over_rows(to_image(values * self.taper), self.rows.neighbours, SMOOTHING))
+        if self.refiner is None:
+            return u
+        for _ in range(ROUNDS):
+            rows = self.refiner.posterior_rows(central, u)
+            u = _unit(_over_rows(rows, self.rows.neighbours, SMOOTHING_REFINED))
+        return u
+
+    def _central(self, measurement: Measurement) -> Measurement:
+        """The measurement of the central lines alone."""
+        is_central = (self.taper > 0).to(measurement.mask)
+        shape = [1, 1, 1, 1]
+        shape[-3 - self.rows.axis] = len(is_central)
+        return measurement.hide(1 - is_central.reshape(shape))
+
+
+@dataclass(frozen=True, eq=False)
+class ReferencedGaussian(Gaussian):
+    """[Re; Im] of conj(u) · rows ~ N(μ, C), row by row."""
+
+    rows: Rows
+    mu: Float[Tensor, "r v"]
+    covariance: Float[Tensor, "r v v"]
+    reference: Reference
+
+    def to(self, device: torch.device | str) -> "ReferencedGaussian":
+        return replace(
+            self,
+            mu=self.mu.to(device),
+            covariance=self.covariance.to(device),
+            reference=self.reference.to(device),
+        )
+
+    def state(self) -> tuple[dict[str, Tensor], dict[str, Any]]:
+        tensors = {"mean": self.mu, "covariance": self.covariance, "taper": self.reference.taper}
+        if self.reference.refiner is not None:
+            inner, _ = self.reference.refiner.state()
+            tensors |= {f"refiner.{name}": value for name, value in inner.items()}
+        return tensors, {"structure": "referenced rows"}
+
+    def mean(self, measurement: Measurement) -> Float[Tensor, "b *n"]:
+        parts = []
+        for some in self._parts(measurement):
+            rows = self.posterior_rows(some, self.reference(some))
+            parts.append(self.rows.spectral(to_spectrum(rows)))
+        return torch.cat(parts).to(measurement.ybar)
+
+    def posterior_rows(self, measurement: Measurement, u: Shaped[Tensor, "b r w"]) -> Shaped[Tensor, "b r w"]:
+        """The posterior mean of the rows of the image, given the reference."""
+        system = self._system(self.rows.vectors(measurement), u)
+        return u * _complex((self.mu[:, None] + system.shift()).movedim(0, 1))
+
+    def std(self, measurement: Measurement) -> Float[Tensor, "b *n"]:
+        """Exact given the reference: real and imaginary part of u · v mix the variances of v."""
+        parts = []
+        for some in self._parts(measurement):
+            u = self.reference(some)
+            system = self._system(self.rows.vectors(some), u)
+            explained = system.explained().movedim(0, 1)  # b, r, v, k
+            own = torch.diagonal(self.covariance, dim1=1, dim2=2) - explained.square().sum(3)
+            w = self.mu.shape[1] // 2
+            mixed = torch.diagonal(self.covariance[:, :w, w:], dim1=1, dim2=2)
+            mixed = mixed - (explained[..., :w, :] * explained[..., w:, :]).sum(3)
+            re, im = own[..., :w], own[..., w:]
+            real = u.real**2 * re + u.imag**2 * im - 2 * u.real * u.imag * mixed
+            imaginary = u.imag**2 * re + u.real**2 * im + 2 * u.real * u.imag * mixed
+            planes = [
+                part.unflatten(1, (-1, self.rows.neighbours)).movedim(2, self.rows.axis) for part in (real, imaginary)
+            ]
+            parts.append(torch.stack(planes, 2).flatten(1, 2).clamp(min=0).sqrt())
+        return torch.cat(parts).to(measurement.ybar)
+
+    def draw(self, measurement: Measurement, generator: Seed) -> Float[Tensor, "b *n"]:
+        """A draw from the prior, corrected by the posterior mean of its residual; rows are drawn independently."""
+        ybar, mask, std = measurement.ybar, measurement.mask, measurement.std
+        generator = as_generators(generator, ybar.device)
+        u = self.reference(measurement)
+        white = normal(ybar.shape, generator, ybar).reshape(len(ybar), len(self.mu), -1)
+        eye = torch.eye(self.mu.shape[1], device=ybar.device)
+        root = torch.linalg.cholesky(self.covariance + 1e-6 * self.covariance.diagonal(dim1=1, dim2=2).mean() * eye)
+        v = torch.einsum("rvw,brw->brv", root, white.to(root))
+        drawn = self.rows.spectral(to_spectrum(u * _complex(v + self.mu))).to(ybar)
+        residual = Measurement._trusted(mask * (ybar - drawn - std * normal(ybar.shape, generator, ybar)), mask, std)
+        centred_model = replace(self, mu=torch.zeros_like(self.mu))
+        shifts = []
+        for k, some in self._numbered(residual):
+            shifts.append(centred_model.posterior_rows(some, u[k : k + len(some)]))
+        return drawn + self.rows.spectral(to_spectrum(torch.cat(shifts))).to(ybar)
+
+    def improved(
+        self, batches: Iterable[Measurement], rate: Callable[[int], float], smooth: Callable[[Tensor], Tensor]
+    ) -> "ReferencedGaussian":
+        """Online expectation-maximisation: after each batch, a step of this rate towards its posterior moments."""
+        model = self
+        for number, batch in enumerate(batches):
+            mean, second = model._posterior_moments(batch)
+            step = rate(number)
+            covariance = smooth((1 - step) * model.covariance + step * second)
+            model = replace(model, mu=(1 - step) * model.mu + step * mean, covariance=(covariance + covariance.mT) / 2)
+        return model
+
+    def _posterior_moments(self, batch: Measurement) -> tuple[Tensor, Tensor]:
+        """Mean and covariance of v over a batch: of posterior means, and the posterior covariance on average."""
+        shifts, information = [], torch.zeros_like(self.covariance)
+        for some in self._parts(batch):
+            system = self._system(self.rows.vectors(some), self.reference(some))
+            shifts.append(system.shift())
+            information += system.information()
+        shift = torch.cat(shifts, 1)  # r, b, v
+        mean = shift.mean(1)
+        away = shift - mean[:, None]
+        remaining = self.covariance - self.covariance @ (information / len(batch)) @ self.covariance
+        return self.mu + mean, away.mT @ away / len(batch) + remaining
+
+    def _system(self, vectors: Vectors, u: Shaped[Tensor, "b r w"]) -> "_System":
+        values, mask, variance = vectors
+        kept = int(mask.sum(1).max())
+        order = mask.argsort(dim=1, descending=True, stable=True)[:, :kept]
+        valid = mask.gather(1, order)
+        width = values.shape[-1]
+        transform = to_spectrum(torch.eye(width, dtype=values.dtype, device=values.device)[None])[0].T
+        seen = (transform[order] * valid[..., None])[:, None] * u[:, :, None]  # b, r, kept, w
+        upper, lower = torch.cat([seen.real, -seen.imag], 3), torch.cat([seen.imag, seen.real], 3)
+        matrix = torch.cat([upper, lower], 2).movedim(0, 1)  # r, b, 2 kept, v
+        measured = values.gather(2, order[:, None].expand(-1, values.shape[1], -1)) * valid[:, None]
+        measured = torch.cat([measured.real, measured.imag], 2).movedim(0, 1)
+        noise = torch.where(valid > 0, variance.gather(1, order) / 2, 1.0).repeat(1, 2)
+        r, b, k, v = matrix.shape
+        across = (matrix.reshape(r, b * k, v) @ self.covariance).reshape(r, b, k, v)
+        inner = across @ matrix.mT + torch.diag_embed(noise)
+        residual = measured - (matrix @ self.mu[:, None, :, None])[..., 0]
+        return _System(matrix, across, torch.linalg.cholesky(inner), residual)
+
+    def _parts(self, measurement: Measurement) -> list[Measurement]:
+        return [some for _, some in self._numbered(measurement)]
+
+    def _numbered(self, measurement: Measurement) -> list[tuple[int, Measurement]]:
+        width = self.mu.shape[1] // 2
+        kept = max(1, int(measurement.mask.flatten(1).sum(1).max()))
+        at_once = max(1, AT_ONCE // (4 * len(self.mu) * kept * width))
+        return [(k, measurement[k : k + at_once]) for k in range(0, len(measurement), at_once)]
+
+
+@dataclass(frozen=True, eq=False)
+class _System:
+    """A (r, b, k, v), A C, the Cholesky factor of A C Aᵀ + std², and the residual ȳ - A μ."""
+
+    matrix: Tensor
+    across: Tensor
+    factor: Tensor
+    residual: Tensor
+
+    def shift(self) -> Float[Tensor, "r b v"]:
+        """E[v | ȳ] - μ."""
+        return (self.across.mT @ torch.cholesky_solve(self.residual[..., None], self.factor))[..., 0]
+
+    def explained(self) -> Float[Tensor, "r b v k"]:
+        return torch.linalg.solve_triangular(self.factor, self.across, upper=False).mT
+
+    def information(self) -> Float[Tensor, "r v v"]:
+        """Σ over samples of Aᵀ (A C Aᵀ + std²)⁻¹ A."""
+        half = torch.linalg.solve_triangular(self.factor, self.matrix, upper=False).flatten(1, 2)
+        return half.mT @ half
+
+
+def _complex(v: Float[Tensor, "... v"]) -> Shaped[Tensor, "... w"]:
+    w = v.shape[-1] // 2
+    return torch.complex(v[..., :w], v[..., w:])
+
+
+def as_parts(z: Shaped[Tensor, "... w"]) -> Float[Tensor, "... v"]:
+    """[Re; Im]."""
+    return torch.cat([z.real, z.imag], -1)
+
+
+def to_image(rows: Tensor) -> Tensor:
+    return centred(torch.fft.ifft, rows, -1)
+
+
+def to_spectrum(rows: Tensor) -> Tensor:
+    return centred(torch.fft.fft, rows, -1)
+
+
+def _unit(z: Tensor) -> Tensor:
+    return z / z.abs().clamp(min=1e-20)
+
+
+def _over_rows(rows: Shaped[Tensor, "b r w"], neighbours: int, width: float) -> Shaped[Tensor, "b r w"]:
+    """Smoothed by a Gaussian over the rows of each image."""
+    radius = max(1, int(3 * width))
+    weights = torch.exp(-0.5 * (torch.arange(-radius, radius + 1, device=rows.device) / width) ** 2)
+    weights = weights / weights.sum()
+    images = rows.unflatten(1, (-1, neighbours))
+    edge = [images[:, :, :1].expand(-1, -1, radius, -1), images, images[:, :, -1:].expand(-1, -1, radius, -1)]
+    padded = torch.cat(edge, 2)
+    smoothed = sum(weight * padded[:, :, k : k + neighbours] for k, weight in enumerate(weights))
+    assert isinstance(smoothed, Tensor)
+    return smoothed.flatten(1, 2)

@@ -1,0 +1,90 @@
+"""A stationary Gaussian: an image is as likely as a shifted one, but for the mean. For masks and sizes that nothing else fits.
+
+C = Fᴴ diag(s) F with a power spectrum s. Where masks are in a transform domain, s is the variance of each of its entries, and
+the posterior is known entry by entry. Where masks are in signal space, it needs conjugate gradients.
+"""
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from gsure.basis import Basis
+from gsure.gaussian.base import Gaussian
+from gsure.measurement import Measurement
+from gsure.random import Seed, as_generators, normal
+
+ITERATIONS, RESIDUAL = 200, 1e-4
+"""Conjugate gradients end at this share of the first residual, or after so many iterations."""
+DRAWS = 32
+"""Posterior draws of which `std` is taken where there is no closed form."""
+
+
+@dataclass(frozen=True, eq=False)
+class StationaryGaussian(Gaussian):
+    """`mean` is that of x̄; `power` the spectrum of images (Hartley's, of real images) or of each entry of a spectral basis."""
+
+    basis: Basis
+    mu: Float[Tensor, "1 *n"]
+    power: Float[Tensor, "1 *n"]
+
+    def to(self, device: torch.device | str) -> "StationaryGaussian":
+        return replace(self, mu=self.mu.to(device), power=self.power.to(device))
+
+    def state(self) -> tuple[dict[str, Tensor], dict[str, Any]]:
+        return {"mean": self.mu, "power": self.power}, {"structure": "stationary"}
+
+    def mean(self, measurement: Measurement) -> Float[Tensor, "b *n"]:
+        mask, variance = measurement.mask, (measurement.mask * measurement.std) ** 2
+        residual = measurement.ybar - mask * self.mu
+        if not self.basis.is_signal:
+            return self.mu + mask * self.power / (self.power + variance + (1 - mask)) * residual
+        solved = _conjugate_gradients(lambda v: mask * self._covariance(mask * v) + variance * v, residual, mask)
+        return self.mu + self._covariance(mask * solved)
+
+    def std(self, measurement: Measurement) -> Float[Tensor, "b *n"]:
+        draws = [self.draw(measurement, seed) - self.mean(measurement) for seed in range(DRAWS)]
+        return torch.stack([self.basis.to_signal(one) for one in draws]).square().mean(0).sqrt()
+
+    def draw(self, measurement: Measurement, generator: Seed) -> Float[Tensor, "b *n"]:
+        ybar, mask, std = measurement.ybar, measurement.mask, measurement.std
+        generator = as_generators(generator, ybar.device)
+        drawn = self.power.sqrt() * normal(ybar.shape, generator, ybar)
+        if self.basis.is_signal:
+            drawn = hartley(drawn)
+        noise = std * normal(ybar.shape, generator, ybar)
+        residual = Measurement._trusted(mask * (ybar - self.mu - drawn - noise), mask, std)
+        centred = replace(self, mu=torch.zeros_like(self.mu))
+        return self.mu + drawn + centred.mean(residual)
+
+    def _covariance(self, v: Float[Tensor, "b *n"]) -> Float[Tensor, "b *n"]:
+        return hartley(self.power * hartley(v))
+
+
+def hartley(x: Float[Tensor, "b *n"]) -> Float[Tensor, "b *n"]:
+    """Orthonormal, its own inverse, over the last two axes."""
+    z = torch.fft.fft2(x, norm="ortho")
+    return z.real - z.imag
+
+
+def _conjugate_gradients(matrix: object, b: Tensor, mask: Tensor) -> Tensor:
+    """u with matrix(u) = b on the measured entries, sample by sample."""
+
+    def dot(p: Tensor, q: Tensor) -> Tensor:
+        return (p * q).flatten(1).sum(1).reshape(-1, *[1] * (p.ndim - 1))
+
+    u, residual = torch.zeros_like(b), b * mask
+    direction, size = residual, dot(residual, residual)
+    goal = RESIDUAL**2 * size
+    for _ in range(ITERATIONS):
+        going = size > goal
+        if not bool(going.any()):
+            break
+        moved = mask * matrix(direction)  # type: ignore[operator]
+        step = torch.where(going, size / dot(direction, moved).clamp(min=1e-30), 0.0)
+        u, residual = u + step * direction, residual - step * moved
+        before, size = size, dot(residual, residual)
+        direction = torch.where(going, residual + size / before.clamp(min=1e-30) * direction, direction)
+    return u

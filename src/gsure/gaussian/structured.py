@@ -1,0 +1,126 @@
+"""Gaussians with a covariance of blocks: of all entries, or of rows in hybrid space."""
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+import torch
+from jaxtyping import Float, Shaped
+from torch import Tensor
+
+from gsure.gaussian.base import Gaussian
+from gsure.gaussian.blocks import Blocks
+from gsure.gaussian.coordinates import Coordinates, Vectors
+from gsure.measurement import Measurement
+from gsure.random import Generators, Seed, as_generators, normal
+
+AT_ONCE = 2**24
+"""Entries of covariances that are gathered at once: more samples are taken in turns."""
+
+
+@dataclass(frozen=True, eq=False)
+class BlockGaussian(Gaussian):
+    """v ~ N(μ, C) in some coordinates, block by block.
+
+    Draws of windows of blocks are correlated from block to block, by a Markov chain with the covariance of neighbours; for
+    single blocks they are exact.
+    """
+
+    coordinates: Coordinates
+    blocks: Blocks
+
+    def to(self, device: torch.device | str) -> "BlockGaussian":
+        return replace(self, blocks=self.blocks.to(torch.float32, device))
+
+    def state(self) -> tuple[dict[str, Tensor], dict[str, Any]]:
+        header = {"structure": type(self.coordinates).__name__, "window": self.blocks.window}
+        header |= {"real_images": self.coordinates.real_images}
+        return {"mean": self.blocks.mean, "covariance": self.blocks.covariance}, header
+
+    def vectors(self, measurement: Measurement) -> Vectors:
+        """What was measured, in double precision on the CPU, where noise of 1 % asks for it, and as it is elsewhere."""
+        return self.coordinates.vectors(measurement)
+
+    def mean(self, measurement: Measurement, kept: int | None = None) -> Float[Tensor, "b *n"]:
+        parts = [self.blocks.posterior_mean(self.vectors(some), kept) for some in self._parts(measurement)]
+        return self.coordinates.spectral(torch.cat(parts)).to(measurement.ybar)
+
+    def std(self, measurement: Measurement) -> Float[Tensor, "b *n"]:
+        """√ of diag(T (C - Z Zᴴ) Tᴴ), where T turns vectors into signals."""
+        total = self._prior_variance
+        parts = []
+        for some in self._parts(measurement):
+            explained = self.blocks.explained(self.vectors(some))
+            parts.append((total - self._power(explained)).clamp(min=0).sqrt())
+        return torch.cat(parts).to(measurement.ybar)
+
+    def draw(self, measurement: Measurement, generator: Seed) -> Float[Tensor, "b *n"]:
+        """A draw from the prior, corrected by the posterior mean of its residual."""
+        ybar, mask, std = measurement.ybar, measurement.mask, measurement.std
+        generator = as_generators(generator, ybar.device)
+        drawn = self.coordinates.spectral(self._prior(ybar, generator)).to(ybar)
+        noise = std * normal(ybar.shape, generator, ybar)
+        centred = replace(self, blocks=replace(self.blocks, mean=torch.zeros_like(self.blocks.mean)))
+        residual = Measurement._trusted(mask * (ybar - drawn - noise), mask, std)
+        return drawn + centred.mean(residual)
+
+    def _parts(self, measurement: Measurement) -> list[Measurement]:
+        kept = int(measurement.mask.expand_as(measurement.ybar)[:, 0].flatten(1).sum(1).max())
+        kept = kept // self.coordinates.neighbours if self.coordinates.blocks > 1 else kept
+        size = self.blocks.window * max(1, kept) * (self.blocks.width + self.blocks.window * max(1, kept))
+        at_once = max(1, AT_ONCE // (len(self.blocks.mean) * size))
+        return [measurement[k : k + at_once] for k in range(0, len(measurement), at_once)]
+
+    @property
+    def _prior_variance(self) -> Float[Tensor, "1 *n"]:
+        root = torch.linalg.cholesky(_loaded(self.blocks.own))
+        return self._power(root[None])
+
+    def _power(self, columns: Shaped[Tensor, "b r w k"]) -> Float[Tensor, "b *n"]:
+        """Σ_k of the squared signals of the k-th columns; of a complex signal, half in each part."""
+        b, _, _, k = columns.shape
+        signals = self.coordinates.signals(columns.movedim(3, 1).flatten(0, 1))
+        power = signals.unflatten(0, (b, k)).square().sum(1)
+        if not self.coordinates.is_complex:
+            return power
+        both = (power[:, 0::2] + power[:, 1::2]) / 2
+        return both.repeat_interleave(2, 1)
+
+    def _prior(self, like: Tensor, generator: Generators) -> Shaped[Tensor, "b r w"]:
+        """Draws of v."""
+        blocks, width = self.blocks, self.blocks.width
+        count = len(blocks.mean) * width
+        white = normal(like.shape, generator, like).flatten(1)
+        if self.coordinates.is_complex:
+            white = torch.complex(white[:, :count], white[:, count : 2 * count]) / 2**0.5
+        white = white[:, :count].reshape(len(like), len(blocks.mean), width).to(blocks.mean.dtype)
+        if blocks.window == 1:
+            root = torch.linalg.cholesky(_loaded(blocks.own))
+            return blocks.mean + torch.einsum("rvw,brw->brv", root, white)
+        steps, roots = self._chain()
+        drawn: list[Tensor] = []
+        for r in range(len(blocks.mean)):
+            fresh = white[:, r] @ roots[r].mT
+            first = r % blocks.neighbours == 0
+            drawn.append(fresh if first else drawn[-1] @ steps[r].mT + fresh)
+        return blocks.mean + torch.stack(drawn, 1)
+
+    def _chain(self) -> tuple[Shaped[Tensor, "r w w"], Shaped[Tensor, "r w w"]]:
+        """v_r = A_r v_{r-1} + B_r ε with the covariances of blocks r and r - 1, and of the two."""
+        blocks, width = self.blocks.to(torch.float64), self.blocks.width
+        middle = blocks.window // 2 * width
+        joint = blocks.covariance[:, middle - width : middle + width, middle - width : middle + width]
+        before, own, across = joint[:, :width, :width], joint[:, width:, width:], joint[:, width:, :width]
+        steps = torch.linalg.solve(_loaded(before, own), across.mH).mH
+        is_first = torch.arange(len(own), device=own.device) % blocks.neighbours == 0
+        rest = torch.where(is_first[:, None, None], own, own - steps @ across.mH)
+        kind = self.blocks.mean.dtype
+        return steps.to(kind), torch.linalg.cholesky(_loaded(rest, own)).to(kind)
+
+
+def _loaded(
+    covariance: Shaped[Tensor, "r w w"], scale: Shaped[Tensor, "r w w"] | None = None
+) -> Shaped[Tensor, "r w w"]:
+    """With a small share of the variance `scale` on the diagonal, so that it can be factorised."""
+    size = (covariance if scale is None else scale).diagonal(dim1=1, dim2=2).real.mean(1).clamp(min=1e-12)
+    eye = torch.eye(covariance.shape[-1], dtype=covariance.dtype, device=covariance.device)
+    return (covariance + covariance.mH) / 2 + 1e-5 * size[:, None, None] * eye
