@@ -22,7 +22,9 @@ import gsure
 from gsure.corruption import Lines
 from gsure.data.sources import open_source
 from gsure.denoiser import BaseDenoiser
-from gsure.gaussian import Gaussian
+from gsure.gaussian.coordinates import Entries
+from gsure.gaussian.moments import Moments
+from gsure.gaussian.structured import BlockGaussian
 from gsure.metrics import psnr
 from gsure.random import generators, normal
 
@@ -38,10 +40,10 @@ RESULTS, PHANTOMS = Path(__file__).parents[1] / "docs" / "results" / "mri-r4-sma
 class Linear(BaseDenoiser):
     """E[x̄ | x̄_t] for a Gaussian x̄: its mean given a whole measurement whose noise is that of t."""
 
-    def __init__(self, prior: Gaussian) -> None:
+    def __init__(self, prior: BlockGaussian) -> None:
         super().__init__()
         self.schedule, self.basis = gsure.Schedule.for_noise(SIGMA), BASIS
-        self.variances, self.directions = torch.linalg.eigh(prior.covariance)
+        self.variances, self.directions = torch.linalg.eigh(prior.blocks.covariance[0].to(torch.complex128))
 
     def forward(self, xbar_t: Tensor, t: Tensor, condition: Tensor | None = None) -> Tensor:
         alpha_bar = float(self.schedule.alpha_bar[int(t[0])])
@@ -65,17 +67,17 @@ def rate(restored: Tensor, x: Tensor) -> tuple[float, float]:
     return float(values.mean()), float(values.std() / len(x) ** 0.5)
 
 
-def learn(measurement: gsure.Measurement, x: Tensor) -> tuple[Gaussian, dict[int, list[tuple[float, float]]]]:
+def learn(measurement: gsure.Measurement, x: Tensor) -> tuple[BlockGaussian, dict[int, list[tuple[float, float]]]]:
     """The prior from most clean phantoms; and, by their number, how well those of measurements and of clean ones restore."""
-    measured: list[gsure.Measurement] = []
-    clean: list[gsure.Measurement] = []
+    coordinates = Entries(BASIS, (2, SIZE, SIZE), pairs=True)
+    measured, clean = (Moments(coordinates, SIZE**2) for _ in range(2))
     found = {}
     for seed, more in enumerate(MORE, start=100):
         learned_from, whole = measure(seed, more)
-        measured.append(learned_from)
-        clean.append(gsure.Measurement.clean(BASIS.to_spectral(whole)))
-        priors = [Gaussian.fit(batches, pairs=True) for batches in (measured, clean)]
-        n = sum(map(len, clean))
+        measured.add(coordinates.vectors(learned_from))
+        clean.add(coordinates.vectors(gsure.Measurement.clean(BASIS.to_spectral(whole))))
+        priors = [BlockGaussian(coordinates, moments.blocks()) for moments in (measured, clean)]
+        n = clean.n
         found[n] = [rate(prior.mean(measurement), x) for prior in priors]
         print(f"{n:>6}", *(f"{mean:.2f} ({se:.2f})" for mean, se in found[n]), flush=True)
     return priors[1], found

@@ -235,7 +235,7 @@ def test_impossible_objectives_are_refused(options, message, outside):
 def test_hiding_refuses_units_that_do_not_divide_the_mask(outside, generator):
     denoiser = Denoiser(mlp(16, width=8, depth=1), Schedule.linear(), Identity())
     data = Measurement(torch.zeros(1, 1, 4, 4), torch.ones(1, 1, 4, 4), 0.0)
-    with pytest.raises(ValueError, match=r"units of \(1, 3, 3\) out of masks of shape \(1, 4, 4\)"):
+    with pytest.raises(ValueError, match=r"Units of \(1, 3, 3\) cannot be hidden in masks of shape \(1, 4, 4\)"):
         Objective(coverage=1.0, hide=0.2, unit=(3, 3))(denoiser, data, torch.tensor([3]), generator)
     with pytest.raises(ValueError, match="expand a mask that is one number"):
         Objective(coverage=1.0, hide=0.2)(denoiser, Measurement.clean(data.ybar), torch.tensor([3]), generator)

@@ -209,8 +209,6 @@ def draw_hidden(
     unit     block of mask entries that is measured or missing together, such as (4, 4); () takes entries one by one
     always   1 for entries that every measurement has, such as the centre of k-space: they are never hidden
     partner  if entries come in pairs that say the same, both are hidden
-
-    At least one measured unit is shown.
     """
     mask, generator = measurement.mask, as_generators(generator, measurement.ybar.device)
     mask = mask.expand(len(measurement), *mask.shape[1:])
@@ -225,19 +223,15 @@ def draw_hidden(
     for dim, side in enumerate(block, start=1):
         scores = scores.repeat_interleave(side, dim)
     if partner is not None:
-        scores = torch.minimum(scores, partner(scores))
+        number = torch.arange(scores[0].numel(), device=scores.device).reshape(1, *scores.shape[1:])
+        scores = torch.where(number <= partner(number), scores, partner(scores))  # both get the score of the first
     low, high = share if isinstance(share, tuple) else (share, share)
     rate = torch.as_tensor(low, dtype=mask.dtype, device=mask.device)
     if high > low:
         drawn = uniform((len(mask),), generator, like=measurement.ybar)
         rate = (low + (high - low) * drawn).reshape(-1, *[1] * (mask.ndim - 1))
     hidden = mask * (scores < rate)
-    if always is not None:
-        hidden = hidden * (1 - always.to(mask))
-    shown = mask - hidden
-    nothing = shown.flatten(1).sum(1).reshape(rate.shape if rate.ndim else (-1, *[1] * (mask.ndim - 1))) == 0
-    last = (mask * scores).flatten(1).amax(1).reshape(nothing.shape)
-    return torch.where(nothing & (mask * scores >= last), 0.0, hidden)
+    return hidden if always is None else hidden * (1 - always.to(mask))
 
 
 def _per_sample(part: Tensor, measurement: Measurement) -> Tensor:

@@ -25,8 +25,8 @@ from torch import Tensor
 
 from gsure.denoiser import BaseDenoiser
 from gsure.divergence import Divergence
-from gsure.measurement import Measurement
-from gsure.random import Generators, Seed, as_generators, forked, normal, seed_from, uniform
+from gsure.measurement import Measurement, draw_hidden
+from gsure.random import Seed, as_generators, forked, normal, seed_from
 
 Name = Literal["tweedie", "gsure-y", "gsure", "paper", "exact"]
 Weighting = Literal["x", "eps", "v"]
@@ -99,7 +99,9 @@ class Objective:
         """The loss of each sample at its time t. The denoiser sees `input`; without it, what is not hidden."""
         generator = as_generators(generator, measurement.ybar.device)
         if input is None:
-            input = measurement.hide(self._hidden(measurement, generator)) if self.hide else measurement
+            input = measurement
+            if self.hide:
+                input = measurement.hide(draw_hidden(measurement, self.hide, generator, self.unit))
         return self.loss(denoiser, input, measurement, t, generator, probe)
 
     def loss(
@@ -217,21 +219,6 @@ class Objective:
                     lambda_t=noise * alpha_bar_t.sqrt(),
                 )
         return terms if self.lambda_t is None else terms._replace(lambda_t=self.lambda_t(alpha_bar_t))
-
-    def _hidden(self, measurement: Measurement, generator: Generators) -> Tensor:
-        """1 for the units that are hidden, at the shape of the mask."""
-        mask = measurement.mask
-        unit = ([1] * mask.ndim + list(self.unit))[1 - mask.ndim :]
-        units = [size // block for size, block in zip(mask.shape[1:], unit, strict=True)]
-        if mask[0].numel() == 1 or any(size % block for size, block in zip(mask.shape[1:], unit, strict=True)):
-            raise ValueError(
-                f"hide takes units of {tuple(unit)} out of masks of shape {tuple(mask.shape[1:])}, which cannot be "
-                "divided so: set unit to the block that the corruption drops at once, and expand a mask that is one number."
-            )
-        hidden = (uniform((len(measurement), *units), generator, like=measurement.ybar) < self.hide).to(mask)
-        for dim, block in enumerate(unit, start=1):
-            hidden = hidden.repeat_interleave(block, dim)
-        return hidden
 
 
 class Terms(NamedTuple):

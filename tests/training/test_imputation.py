@@ -11,7 +11,7 @@ from running import TINY, final, interrupt_at, launch, make_files, same, told
 from torch import nn
 
 import gsure
-from gsure.training import imputation
+from gsure.training import imputation, prior
 from gsure.training.run import Run
 
 IMPUTING = dataclasses.replace(TINY, impute_at=(4, 8), impute_count=40, impute_sampling_steps=3)
@@ -125,7 +125,7 @@ def test_before_the_first_step_a_gaussian_imputes_all_and_a_resumed_run_equals_o
         interrupt_at(patch, 3)
         gsure.train(files / "d.h5", tmp_path / "stopped", settings)
     fits = []
-    monkeypatch.setattr(imputation.Imputing, "_gaussian", lambda *rest: fits.append(rest))
+    monkeypatch.setattr(prior, "fit_gaussian", lambda *rest: fits.append(rest))
     gsure.train(files / "d.h5", tmp_path / "stopped", resume=True)
     assert same(tmp_path / "straight", tmp_path / "stopped")
     assert not fits, "what is there is not fitted again"

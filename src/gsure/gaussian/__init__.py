@@ -1,3 +1,21 @@
-from gsure.gaussian.old import Gaussian, check_size
+"""A Gaussian prior in closed form, fitted to incomplete measurements: the first model of every run.
 
-__all__ = ["Gaussian", "check_size"]
+It restores, denoises at any noise level, draws from its posterior, and knows its error bars exactly. Its covariance has one of
+several structures, of which `fit_gaussian` chooses the one that predicts hidden measured entries best.
+
+| module | what it has |
+|---|---|
+| `base` | `Gaussian`: mean, std, draw |
+| `structured` | covariances of blocks: of all entries, or of rows in hybrid space |
+| `phase` | rows relative to a phase reference, for complex images of smooth phase |
+| `stationary` | a power spectrum, for everything else |
+| `coordinates`, `blocks`, `moments` | vectors of entries, their posterior, and their second moments |
+| `fit` | which structure, and with which options |
+| `store` | the file |
+"""
+
+from gsure.gaussian.base import Gaussian
+from gsure.gaussian.fit import About, Fitted, fit_gaussian
+from gsure.gaussian.store import load_gaussian, save_gaussian
+
+__all__ = ["About", "Fitted", "Gaussian", "fit_gaussian", "load_gaussian", "save_gaussian"]

@@ -1,7 +1,6 @@
 """A Gaussian prior of signals, x̄ ~ N(μ, C): its posterior given a measurement is known in closed form."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
 from typing import Any
 
 import torch
@@ -33,6 +32,3 @@ class Gaussian(ABC):
     @abstractmethod
     def state(self) -> tuple[dict[str, Tensor], dict[str, Any]]:
         """Tensors and JSON from which it can be made again."""
-
-
-State = tuple[Mapping[str, Tensor], Mapping[str, Any]]

@@ -12,7 +12,7 @@ the vectors are real and have as many entries, and a measured entry k also tells
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from jaxtyping import Float, Int, Shaped
@@ -66,6 +66,10 @@ class Coordinates(ABC):
     def mirror(self) -> Int[Tensor, " w"]:
         """For each entry of a block of a complex image, the one that is its conjugate if the image is real."""
 
+    @abstractmethod
+    def header(self) -> dict[str, Any]:
+        """What a file says of it."""
+
     def flipped(self, values: Shaped[Tensor, "*r w"]) -> Shaped[Tensor, "*r w"]:
         """The vectors of the images mirrored along the axis of the masks."""
         other = self.mirror.to(values.device)
@@ -113,6 +117,10 @@ class Entries(Coordinates):
     def signals(self, vectors: Shaped[Tensor, "b r w"]) -> Float[Tensor, "b *n"]:
         return self.basis.to_signal(self.spectral(vectors))
 
+    def header(self) -> dict[str, Any]:
+        named = {"pairs": self.pairs, "real_images": self.real_images}
+        return {"structure": "entries", "shape": list(self.shape), **named}
+
     @property
     def blocks(self) -> int:
         return 1
@@ -151,6 +159,10 @@ class Rows(Coordinates):
 
     def signals(self, vectors: Shaped[Tensor, "b r w"]) -> Float[Tensor, "b *n"]:
         return as_pairs(centred(torch.fft.ifft, self._rows(vectors), -3 - self.axis))
+
+    def header(self) -> dict[str, Any]:
+        named = {"axis": self.axis, "real_images": self.real_images}
+        return {"structure": "rows", "shape": list(self.shape), **named}
 
     def _rows(self, vectors: Tensor) -> Tensor:
         if self.real_images:

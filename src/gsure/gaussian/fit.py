@@ -104,6 +104,9 @@ class _Fit:
                 unseen = f"{moments.unseen:,} of {moments.pairs.numel() // 2:,} pairs of entries were never measured together"
                 self.notes.append(f"Gaussian of {name}: not determined, because {unseen}.")
                 continue
+            if not moments.shows_signal:
+                self.notes.append(f"Gaussian of {name}: the stated noise is as large as all that was measured.")
+                continue
             gaussian, words = self._choose(coordinates, moments)
             found.append((self.error(gaussian), f"{name}, {words}", gaussian))
             self._say(found[-1])

@@ -51,6 +51,12 @@ class Moments:
         return int((self.pairs == 0).sum()) // 2
 
     @property
+    def shows_signal(self) -> bool:
+        """Whether there is more power than the noise explains."""
+        power = self.products[0].diagonal(dim1=1, dim2=2).real.sum() - len(self.sums) * self.noise.sum()
+        return float(power) > 0
+
+    @property
     def is_determined(self) -> bool:
         return 2 * self.unseen <= MAX_UNSEEN * self.pairs.numel()
 
@@ -67,9 +73,13 @@ class Moments:
         mirror = self.coordinates.mirror
         return counts[..., mirror] if counts.ndim == 1 else counts[mirror][:, mirror]
 
-    def covariances(self, smoothing: Sequence[float] = (1,), symmetric: bool = False) -> list[Tensor]:
+    def covariances(self, smoothing: Sequence[int] = (1,), symmetric: bool = False) -> list[Tensor]:
         """For each lag, (r, w, w), smoothed over neighbouring blocks by this kernel."""
         mean, found = self.mean(symmetric), []
+        if not self.shows_signal:
+            raise ValueError(
+                "The second moments show no signal: the stated noise, std, is as large as all that was measured. Check std."
+            )
         for lag, summed in enumerate(self.products):
             products, pairs = summed, self.pairs
             if symmetric:
@@ -88,7 +98,7 @@ class Moments:
     def blocks(
         self,
         window: int = 1,
-        smoothing: Sequence[float] = (1,),
+        smoothing: Sequence[int] = (1,),
         floor: float = 1e-3,
         symmetric: bool = False,
         chosen: Int[Tensor, " k"] | None = None,
@@ -111,7 +121,7 @@ class Moments:
         return Blocks(mean, _positive(joint, floor), window, neighbours, rows)
 
 
-def _smoothed(covariance: Tensor, kernel: Sequence[float], neighbours: int, lag: int) -> Tensor:
+def _smoothed(covariance: Tensor, kernel: Sequence[int], neighbours: int, lag: int) -> Tensor:
     """Weighted means over neighbouring blocks of the same image."""
     if len(kernel) == 1 or neighbours == 1:
         return covariance

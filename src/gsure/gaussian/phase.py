@@ -106,7 +106,7 @@ class ReferencedGaussian(Gaussian):
         if self.reference.refiner is not None:
             inner, _ = self.reference.refiner.state()
             tensors |= {f"refiner.{name}": value for name, value in inner.items()}
-        return tensors, {"structure": "referenced rows"}
+        return tensors, self.rows.header() | {"structure": "referenced rows"}
 
     def mean(self, measurement: Measurement) -> Float[Tensor, "b *n"]:
         parts = []

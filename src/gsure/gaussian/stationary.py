@@ -34,7 +34,7 @@ class StationaryGaussian(Gaussian):
         return replace(self, mu=self.mu.to(device), power=self.power.to(device))
 
     def state(self) -> tuple[dict[str, Tensor], dict[str, Any]]:
-        return {"mean": self.mu, "power": self.power}, {"structure": "stationary"}
+        return {"mean": self.mu, "power": self.power}, {"structure": "stationary", "shape": list(self.mu.shape[1:])}
 
     def mean(self, measurement: Measurement) -> Float[Tensor, "b *n"]:
         mask, variance = measurement.mask, (measurement.mask * measurement.std) ** 2

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from gsure.gaussian.base import Gaussian
 from gsure.gaussian.blocks import Blocks
-from gsure.gaussian.coordinates import Coordinates, Vectors
+from gsure.gaussian.coordinates import Coordinates
 from gsure.measurement import Measurement
 from gsure.random import Generators, Seed, as_generators, normal
 
@@ -32,16 +32,11 @@ class BlockGaussian(Gaussian):
         return replace(self, blocks=self.blocks.to(torch.float32, device))
 
     def state(self) -> tuple[dict[str, Tensor], dict[str, Any]]:
-        header = {"structure": type(self.coordinates).__name__, "window": self.blocks.window}
-        header |= {"real_images": self.coordinates.real_images}
+        header = {"window": self.blocks.window, **self.coordinates.header()}
         return {"mean": self.blocks.mean, "covariance": self.blocks.covariance}, header
 
-    def vectors(self, measurement: Measurement) -> Vectors:
-        """What was measured, in double precision on the CPU, where noise of 1 % asks for it, and as it is elsewhere."""
-        return self.coordinates.vectors(measurement)
-
     def mean(self, measurement: Measurement, kept: int | None = None) -> Float[Tensor, "b *n"]:
-        parts = [self.blocks.posterior_mean(self.vectors(some), kept) for some in self._parts(measurement)]
+        parts = [self.blocks.posterior_mean(self.coordinates.vectors(some), kept) for some in self._parts(measurement)]
         return self.coordinates.spectral(torch.cat(parts)).to(measurement.ybar)
 
     def std(self, measurement: Measurement) -> Float[Tensor, "b *n"]:
@@ -49,7 +44,7 @@ class BlockGaussian(Gaussian):
         total = self._prior_variance
         parts = []
         for some in self._parts(measurement):
-            explained = self.blocks.explained(self.vectors(some))
+            explained = self.blocks.explained(self.coordinates.vectors(some))
             parts.append((total - self._power(explained)).clamp(min=0).sqrt())
         return torch.cat(parts).to(measurement.ybar)
 

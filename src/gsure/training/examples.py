@@ -1,6 +1,5 @@
 """What the network learns from. Training on clean or naive data is a choice made here, and not a branch of the loop."""
 
-import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import NamedTuple, Protocol, runtime_checkable
@@ -11,7 +10,6 @@ from torch import Tensor
 
 from gsure.data.measurements import Measurements, Signals, evenly_spread
 from gsure.denoiser import Denoiser
-from gsure.gaussian import check_size
 from gsure.measurement import Measurement
 from gsure.random import Generators, uniform
 from gsure.training.settings import Settings
@@ -55,6 +53,19 @@ class Examples:
                 return Measurement.clean(self.measurements[positions].ybar)
             case "clean":
                 return Measurement.clean(self.xbar(positions))
+
+    def for_prior(self, positions: Sequence[int] | np.ndarray) -> Measurement:
+        """What the Gaussian prior is fitted to. Clean signals are measurements in which nothing is missing."""
+        measured = self.measurements[positions]
+        if self.settings.train_on == "measurements":
+            return measured
+        ybar = self.target(positions).ybar
+        return Measurement._trusted(ybar, torch.ones_like(measured.mask), torch.zeros_like(measured.std))
+
+    def as_measured(self, positions: Sequence[int] | np.ndarray) -> Measurement:
+        """The same signals with the masks of the measurements, to hide and predict some entries."""
+        measured, full = self.measurements[positions], self.for_prior(positions)
+        return Measurement._trusted(measured.mask * full.ybar, measured.mask, full.std.expand_as(measured.std))
 
     def pair(self, positions: Sequence[int] | np.ndarray) -> Pair:
         target = self.target(positions)
@@ -150,8 +161,3 @@ def _problems(measurements: Measurements, clean: Signals | None, settings: Setti
         asked = {"--hide hides a part of": settings.hide, "--impute-at imputes the rest of": settings.impute_at}
         for does in (does for does, value in asked.items() if value):
             yield f"{does} what was measured, but --train-on {settings.train_on} takes all data for clean: omit it."
-    if 0 in settings.impute_at:
-        try:
-            check_size(math.prod(measurements.shape) // (2 if measurements.header["complex"] else 1))
-        except ValueError as error:
-            yield f"{error} Remove 0 from --impute-at: the network then imputes once it has learned."

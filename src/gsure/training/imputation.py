@@ -7,9 +7,7 @@ target. docs/method.md explains why this helps against mask-blindness.
 The draws are kept in the folder of the run, in chunks, so that none is computed twice and a resumed run learns from the same.
 """
 
-import functools
 import math
-from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -25,15 +23,12 @@ from gsure.denoiser import Denoiser
 from gsure.display import bar
 from gsure.files import Request
 from gsure.gaussian import Gaussian
-from gsure.measurement import Measurement
 from gsure.random import Stream, generators
 from gsure.restoration import ddrm
 from gsure.training.examples import Examples
 from gsure.training.settings import Settings
 
 BATCHES_PER_CHUNK = 16
-MOMENT_BATCH = 1000
-"""Measurements read at once for their second moments."""
 
 
 @dataclass(frozen=True)
@@ -42,6 +37,7 @@ class Imputing:
 
     examples: Examples
     held_out: Examples | None
+    prior: Gaussian
     folder: Path
     request: Request
     accelerator: Accelerator
@@ -81,7 +77,7 @@ class Imputing:
         made_of |= {"sampling_steps": settings.impute_sampling_steps, "chunk_size": chunks.size}
         open_folder(folder, self.request, made_of)
         missing = [number for number in chunks.mine() if not chunks.is_done(number, ("",))]
-        prior = self._gaussian if step == 0 and missing else None
+        prior = self.prior if step == 0 else None
         with bar("imputing", len(examples), self.progress) as advance:
             advance(len(examples) - sum(len(chunks.indices(number)) for number in missing))
             for number in missing:
@@ -111,16 +107,3 @@ class Imputing:
             steps = self.settings.impute_sampling_steps
             xbar = ddrm(averaged, measurement.to(device), steps, eta=1.0, spacing="quadratic", generator=generator)
         return examples.measurements.basis.to_signal(xbar).cpu()
-
-    @functools.cached_property
-    def _gaussian(self) -> Gaussian:
-        """Quick enough to impute all measurements, and fitted once."""
-        examples = self.examples
-        with bar("second moments", len(examples), self.progress) as advance:
-
-            def batches() -> Iterator[Measurement]:
-                for positions in np.array_split(np.arange(len(examples)), math.ceil(len(examples) / MOMENT_BATCH)):
-                    yield examples.target(positions)
-                    advance(len(positions))
-
-            return Gaussian.fit(batches(), pairs=examples.measurements.header["complex"])

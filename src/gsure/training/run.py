@@ -71,6 +71,10 @@ class Run:
         return self.checkpoints / "best.safetensors"
 
     @property
+    def gaussian(self) -> Path:
+        return self.path / "gaussian.safetensors"
+
+    @property
     def metrics(self) -> Path:
         return self.path / "metrics.jsonl"
 

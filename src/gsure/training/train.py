@@ -15,10 +15,12 @@ from gsure.basis import Basis
 from gsure.data.measurements import Measurements
 from gsure.display import duration, say
 from gsure.files import record_request, show_resumption
+from gsure.gaussian import Gaussian
 from gsure.training.examples import Curriculum, Unchanging
 from gsure.training.imputation import Imputing
 from gsure.training.loop import Loop, accelerated
 from gsure.training.model import choose_device
+from gsure.training.prior import open_prior
 from gsure.training.run import Log, Run, peak_memory, summary_writer
 from gsure.training.settings import Settings
 from gsure.training.setup import Ready, setup
@@ -69,7 +71,8 @@ def train(
                 for note in ready.notes if accelerator.is_main_process else ():
                     say(note)
                 loop = Loop(accelerator, run, ready.config, log)
-                curriculum = make_curriculum(ready, accelerator, progress)
+                prior = open_prior(run, ready.examples, ready.held_out, accelerator, progress)
+                curriculum = make_curriculum(ready, prior.gaussian, accelerator, progress)
                 loop(ready.state, curriculum, ready.objective, ready.introduction, progress)
         except OSError as error:
             again = (
@@ -81,12 +84,12 @@ def train(
     return run
 
 
-def make_curriculum(ready: Ready, accelerator: Accelerator, progress: bool) -> Curriculum:
+def make_curriculum(ready: Ready, prior: Gaussian, accelerator: Accelerator, progress: bool) -> Curriculum:
     if not ready.config.settings.impute_at:
         return Unchanging(ready.examples, ready.held_out)
     shown = progress and accelerator.is_main_process
     folder, request = ready.run.path / "imputed", ready.config.request
-    return Imputing(ready.examples, ready.held_out, folder, request, accelerator, shown)
+    return Imputing(ready.examples, ready.held_out, prior, folder, request, accelerator, shown)
 
 
 def dry_run(
