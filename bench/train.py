@@ -202,7 +202,7 @@ def compare_files(loop: Loop, ready: Ready, rounds: int) -> None:
         loop.log.write(state)
 
     def save() -> None:
-        checkpoints.write(run.best, state.averaged_tensors(), state.header(config))
+        checkpoints.write(run.best, state.weights(), state.header(config))
         path = checkpoints.path_of(run.checkpoints, next(numbers))
         checkpoints.write(path, state.tensors(), state.header(config))
         checkpoints.prune(run.checkpoints, SETTINGS.keep)

@@ -12,7 +12,7 @@ from typing import Any, Literal
 from jsonargparse import ActionYesNo, ArgumentParser, Namespace
 
 from gsure.cli import Command, Options, call, in_words, show
-from gsure.cli.inference import add_computing
+from gsure.cli.inference import ABOUT_WEIGHTS, WEIGHTS, add_computing
 from gsure.display import number
 
 # The evaluations that have an option, so that others refuse it. A test compares this with the functions.
@@ -28,6 +28,7 @@ OPTIONS = {
     "lpips": ("restorations",),
     "t_bins": ("denoising",),
     "checkpoint": ("denoising",),
+    "weights": ("denoising",),
     "batch": ("denoising",),
     "device": ("denoising",),
     "seed": ("samples", "denoising"),
@@ -58,6 +59,7 @@ def _evaluate_options(parser: ArgumentParser) -> None:
     denoising.add("--t-bins", int, "number of bins of t, instead of 20")
     about = "checkpoint to use; a number is a step"
     denoising.add("--checkpoint", Literal["best", "last"] | int | None, about, metavar="best|last|N")
+    denoising.add("--weights", WEIGHTS, ABOUT_WEIGHTS, metavar="averaged|raw")
     computing = Options(parser, "computing")
     computing.add("--batch", int, "denoising: batch size, instead of 64")
     computing.add("--device", str, "denoising: device, such as cpu or cuda:1; by default a GPU if there is one")
@@ -161,6 +163,7 @@ def _diagnose_options(parser: ArgumentParser) -> None:
     data.add("--n", int, "maximum number of held-out measurements to check", 512)
     checkpoint = Literal["best", "last"] | int
     data.add("--checkpoint", checkpoint, "checkpoint to use; a number is a step", "best", metavar="best|last|N")
+    data.add("--weights", WEIGHTS, ABOUT_WEIGHTS, metavar="averaged|raw")
     Options(parser, "output").add("--force", bool, "replace an existing diagnosis")
     add_computing(parser, batch=128)
 

@@ -8,6 +8,8 @@ from jsonargparse import ArgumentParser, Namespace
 from gsure.cli import Command, Options, call, show
 
 CHECKPOINT = Literal["best", "last"] | int
+WEIGHTS = Literal["averaged", "raw"] | None
+ABOUT_WEIGHTS = "weights to use, instead of those that validated best"
 SPACING = Literal["even", "quadratic", "logsnr"]
 
 
@@ -23,6 +25,7 @@ def _sample_options(parser: ArgumentParser) -> None:
     model = Options(parser, "model")
     model.add("run", str, "folder of a run, or a checkpoint file")
     model.add("--checkpoint", CHECKPOINT, "checkpoint to use; a number is a step", "best", metavar="best|last|N")
+    model.add("--weights", WEIGHTS, ABOUT_WEIGHTS, metavar="averaged|raw")
     sampling = Options(parser, "sampling")
     sampling.add("--n", int, "number of samples", required=True)
     sampling.add("--sampler", Literal["ddim", "ddpm", "dpm++", "unipc"], "sampler, see docs/sampling.md", "ddim")
@@ -48,6 +51,7 @@ def _restore_options(parser: ArgumentParser) -> None:
     data.add("run", str, "folder of a run, or a checkpoint file")
     data.add("measurements", str, "measurements to restore, a file or a folder of shards")
     data.add("--checkpoint", CHECKPOINT, "checkpoint to use; a number is a step", "best", metavar="best|last|N")
+    data.add("--weights", WEIGHTS, ABOUT_WEIGHTS, metavar="averaged|raw")
     data.add("--clean", str, "clean signals, to report PSNRs and show errors", metavar="FILE")
     data.add("--limit", int, "restore only the first so many measurements")
     method = Options(parser, "method")

@@ -17,6 +17,7 @@ from gsure.denoiser import BaseDenoiser
 from gsure.display import bar
 from gsure.evaluation.record import is_own, record_path, shares_source, write_record
 from gsure.files import record_request
+from gsure.training.checkpoints import Weights
 from gsure.training.examples import Examples
 from gsure.training.loop import accelerated
 from gsure.training.model import CheckpointName, Model, open_model
@@ -37,6 +38,7 @@ def evaluate_denoising(
     n: int = 256,
     t_bins: int = 20,
     checkpoint: CheckpointName = "best",
+    weights: Weights | None = None,
     network: nn.Module | None = None,
     basis: Basis | None = None,
     batch: int = 64,
@@ -54,7 +56,7 @@ def evaluate_denoising(
     request, warnings = record_request("evaluate_denoising", locals()), list[str]()
     if min(n, t_bins, batch) < 1:
         raise ValueError(f"n, t_bins and batch must be at least 1, but are {n}, {t_bins} and {batch}.")
-    loaded = open_model(model, checkpoint, basis, network, device)
+    loaded = open_model(model, checkpoint, basis, network, device, weights)
     config, denoiser = loaded.config, loaded.denoiser
     path = None if out is None else record_path(Path(out), out)
     if out is None and loaded.path is not None:

@@ -23,6 +23,7 @@ from gsure.evaluation.checks.noise_level import check_noise
 from gsure.files import record_request, replacing
 from gsure.plotting.checks import draw_check
 from gsure.random import Stream, keyed_generator
+from gsure.training.checkpoints import Weights
 from gsure.training.model import CheckpointName, Loaded, Model, choose_device, open_model
 from gsure.training.run import Run
 from gsure.training.settings import Config
@@ -46,6 +47,7 @@ def diagnose(
     clean: str | Path | Signals | None = None,
     n: int = 512,
     checkpoint: CheckpointName = "best",
+    weights: Weights | None = None,
     network: nn.Module | None = None,
     basis: Basis | None = None,
     batch: int = 128,
@@ -64,7 +66,7 @@ def diagnose(
     request = record_request("diagnose", locals())
     if n < MIN_SAMPLES or batch < 1:
         raise ValueError(f"n must be at least {MIN_SAMPLES} and batch at least 1, but they are {n} and {batch}.")
-    loaded = _open(model, checkpoint, basis, network, device)
+    loaded = _open(model, checkpoint, basis, network, device, weights)
     denoiser, config = loaded.denoiser, loaded.config
     data, held_out = _open_data(denoiser, config, measurements)
     signals = None if clean is None else open_clean(clean, data)
@@ -117,10 +119,11 @@ def _open(
     basis: Basis | None,
     network: nn.Module | None,
     device: str | torch.device | None,
+    weights: Weights | None,
 ) -> Loaded:
     if not isinstance(model, BaseDenoiser) and not Run(Path(model)).exists():
         raise ValueError(f"{model} is not a run of gsure train: give the folder of a run.")
-    loaded = open_model(model, checkpoint, basis, network, device)
+    loaded = open_model(model, checkpoint, basis, network, device, weights)
     if loaded.config is not None and loaded.config.settings.train_on == "clean":
         raise ValueError(
             f"{loaded.path} was trained on clean signals, so it makes no assumptions on masks. Diagnose the run that you want "

@@ -23,6 +23,7 @@ from gsure.metrics.restorations import KINDS as JUDGED
 from gsure.metrics.restorations import column, mean_and_error, score_stored
 from gsure.plotting import draw_panel
 from gsure.sampling import Spacing, times
+from gsure.training.checkpoints import Weights
 from gsure.training.model import CheckpointName, Loaded, Model, open_model
 
 KINDS = ("mean", "std", "draw", "baseline")
@@ -80,6 +81,7 @@ def restore(
     eta_b: float = 1.0,
     spacing: Spacing = "even",
     checkpoint: CheckpointName = "best",
+    weights: Weights | None = None,
     network: nn.Module | None = None,
     basis: Basis | None = None,
     limit: int | None = None,
@@ -97,6 +99,7 @@ def restore(
     interrupted. The measurements may have other masks, accelerations and noise than the training data.
 
     method          `moments` is more accurate than ddrm and several times as costly; its `eta` is that of DDIM
+    weights         averaged or raw; by default those that validated best
     network, basis  your own, if the run was trained with such
     clean           clean signals behind the measurements: PSNRs are added to the summary
     volumes         also write each group as a NIfTI or .cfl file
@@ -104,7 +107,7 @@ def restore(
     """
     request = record_request("restore", locals())
     _refuse_options(draws, batch, limit, method, eta, eta_b, out, volumes)
-    loaded = open_model(model, checkpoint, basis, network, device)
+    loaded = open_model(model, checkpoint, basis, network, device, weights)
     posterior = Draws(loaded.denoiser, method, draws, steps, eta, eta_b, spacing, seed)
     data = _open(measurements, loaded, steps)
     signals = None if clean is None else open_clean(clean, data)

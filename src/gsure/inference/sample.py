@@ -18,6 +18,7 @@ from gsure.files import record_request
 from gsure.plotting import as_picture, draw_rows
 from gsure.random import Stream, generators
 from gsure.sampling import Clipped, Spacing, ddim, ddpm, dpm, times, unipc
+from gsure.training.checkpoints import Weights
 from gsure.training.model import CheckpointName, Loaded, Model, open_model
 
 Sampler = Literal["ddim", "ddpm", "dpm++", "unipc"]
@@ -35,6 +36,7 @@ def sample(
     clip: bool = False,
     shape: Sequence[int] | None = None,
     checkpoint: CheckpointName = "best",
+    weights: Weights | None = None,
     network: nn.Module | None = None,
     basis: Basis | None = None,
     batch: int = 128,
@@ -50,6 +52,7 @@ def sample(
     sampler     ddim, ddpm, dpm++ or unipc, with this number of `steps` at this `spacing`; `eta` is that of ddim
     clip        keep each estimate within -1..1, for images of that range
     shape       of one signal, for a denoiser that is not of a run
+    weights     averaged or raw; by default those that validated best
     network, basis  your own, if the run was trained with such
     device      such as cpu or cuda:1; by default a GPU if there is one
     """
@@ -57,7 +60,7 @@ def sample(
     if n < 1 or batch < 1:
         raise ValueError(f"n and batch must be at least 1, but are {n} and {batch}.")
     draw = make_sampler(sampler, steps, eta, spacing)
-    loaded = open_model(model, checkpoint, basis, network, device)
+    loaded = open_model(model, checkpoint, basis, network, device, weights)
     denoiser = loaded.denoiser
     times(denoiser.schedule, steps, spacing or "even")  # refuses before anything is written
     shape, is_complex = _kind_of_signal(loaded, shape)

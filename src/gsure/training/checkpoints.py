@@ -1,8 +1,9 @@
 """The state of a training run, and the checkpoints that keep it.
 
 A checkpoint is one safetensors file with JSON in its header; written completely or not at all, and checked when read.
-Tensors are named network.*, ema.*, optimizer.<parameter>.*, and basis.V where the basis is a matrix. The header holds the
-step, the best validation so far, the configuration of the run, and a checksum of the tensors.
+Tensors are named network.* (the raw weights), ema.* (the averaged ones), optimizer.<parameter>.*, and basis.V where the basis
+is a matrix. The header holds the step, the best validation so far and the weights that it is of, the configuration of the run,
+and a checksum of the tensors.
 """
 
 import dataclasses
@@ -14,7 +15,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import torch
 from safetensors import SafetensorError, safe_open
@@ -27,7 +28,12 @@ from gsure.denoiser import Denoiser
 from gsure.files import replacing
 
 FORMAT = "gsure checkpoint"
-VERSION = 2
+VERSION = 3
+
+
+Weights = Literal["averaged", "raw"]
+"""The average of the weights over the last steps, or those of the last step alone."""
+PARTS: dict[Weights, str] = {"averaged": "ema", "raw": "network"}
 
 
 class DamagedError(ValueError):
@@ -92,6 +98,8 @@ def read(path: Path) -> Checkpoint:
     kinds: dict[str, Any] = {"step": int, "config": dict, "losses": list, "best": dict | None}
     if not isinstance(header, dict) or not all(isinstance(header.get(name), kind) for name, kind in kinds.items()):
         raise DamagedError(f"{path} is damaged: its header is not that of a checkpoint.")
+    if header["best"] is not None and header["best"].get("weights") not in PARTS:
+        raise DamagedError(f"{path} is damaged: its header does not say which weights validated best.")
     if header.get("checksum") != checksum(tensors):
         raise DamagedError(f"{path} is damaged: its checksum is wrong.")
     return Checkpoint(path, tensors, header)
@@ -171,12 +179,12 @@ class TrainState:
     network: nn.Module
     """The network itself."""
     averaged: Denoiser
-    """What samples and is validated: the denoiser with averaged weights."""
+    """The denoiser with averaged weights."""
     optimizer: torch.optim.Adam
     step: int = 0
     """Steps done."""
     best: dict[str, Any] | None = None
-    """Step, mean and standard error of the best validation so far."""
+    """Step, weights, mean and standard error of the best validation so far."""
     losses: list[float] = dataclasses.field(default_factory=list)
     """Of the steps since the last line of the log, as far as they were read."""
     unread: list[Unread] = dataclasses.field(default_factory=list)
@@ -184,14 +192,20 @@ class TrainState:
 
     @torch.no_grad()
     def average(self, decay: float) -> None:
-        """ema ← d ema + (1-d) weights; the average starts with the weights that the first step made."""
-        get_ema_multi_avg_fn(decay if self.step > 0 else 0.0)(*self._averages_and_weights, None)
+        """ema ← d ema + (1-d) weights. Early in training d is smaller than `decay`: see `warm_decay`."""
+        get_ema_multi_avg_fn(warm_decay(decay, self.step))(*self._averages_and_weights, None)
         for mine, current in zip(self.averaged.network.buffers(), self.network.buffers(), strict=True):
             mine.copy_(current)
 
     @cached_property
     def _averages_and_weights(self) -> tuple[list[Tensor], list[Tensor]]:
         return list(self.averaged.network.parameters()), list(self.network.parameters())
+
+    @property
+    def raw(self) -> Denoiser:
+        """The denoiser with the weights as they are, without a wrapper."""
+        like = self.denoiser
+        return Denoiser(self.network, like.schedule, like.basis, like.predicts, like.mask_conditioned)
 
     def read_losses(self) -> str | None:
         """Read the losses of the steps since the last call; returns a sentence if one of them is not finite."""
@@ -214,16 +228,14 @@ class TrainState:
 
     def tensors(self) -> dict[str, Tensor]:
         """All that changes, and the basis if it is a matrix."""
-        parts = {
-            "network": self.network.state_dict(),
-            "optimizer": optimizer_tensors(self.network, self.optimizer),
-        }
-        flat = {f"{part}.{name}": value for part, tensors in parts.items() for name, value in tensors.items()}
-        return flat | self.averaged_tensors()
+        moments = optimizer_tensors(self.network, self.optimizer)
+        return {f"optimizer.{name}": value for name, value in moments.items()} | self.weights()
 
-    def averaged_tensors(self) -> dict[str, Tensor]:
-        basis = {"basis.V": self.denoiser.basis.V} if isinstance(self.denoiser.basis, Dense) else {}
-        return {f"ema.{name}": value for name, value in self.averaged.network.state_dict().items()} | basis
+    def weights(self) -> dict[str, Tensor]:
+        """What a denoiser is made of: both sets of weights, and the basis if it is a matrix."""
+        parts = {"network": self.network.state_dict(), "ema": self.averaged.network.state_dict()}
+        flat = {f"{part}.{name}": value for part, tensors in parts.items() for name, value in tensors.items()}
+        return flat | ({"basis.V": self.denoiser.basis.V} if isinstance(self.denoiser.basis, Dense) else {})
 
     def restore(self, found: Checkpoint, keep_best: bool = True) -> None:
         """`keep_best=False` if earlier validations are no longer comparable."""
@@ -237,6 +249,18 @@ class TrainState:
             ) from error
         self.step, self.losses = found.step, found.header["losses"]
         self.best = found.header["best"] if keep_best else None
+
+
+def warm_decay(decay: float, step: int) -> float:
+    """Of the average after step number `step`, counted from 0: min(d, (1 + k) / (10 + k)).
+
+    A constant decay would keep a share d^k of the weights that training starts with. This average forgets them, and covers
+    about the last tenth of a short run.
+
+    >>> [round(warm_decay(0.999, step), 3) for step in (0, 1, 90, 100_000)]
+    [0.0, 0.182, 0.91, 0.999]
+    """
+    return min(decay, (1 + step) / (10 + step)) if step > 0 else 0.0
 
 
 def _what_is_not_finite(step: int, losses: Tensor, t: Tensor) -> str:

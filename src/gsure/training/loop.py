@@ -23,12 +23,13 @@ import torch
 from accelerate import Accelerator, DistributedDataParallelKwargs
 from accelerate.state import AcceleratorState, PartialState
 
+from gsure.denoiser import Denoiser
 from gsure.display import Bar, bar
 from gsure.files import show_resumption
 from gsure.objective import Objective
 from gsure.random import Stream, generators
 from gsure.training import checkpoints
-from gsure.training.checkpoints import TrainState, Unread
+from gsure.training.checkpoints import TrainState, Unread, Weights
 from gsure.training.examples import Curriculum, Examples
 from gsure.training.model import choose_device
 from gsure.training.run import Log, Run
@@ -157,21 +158,25 @@ class Loop:
         )
 
     def _validate(self, state: TrainState, held_out: Examples | None, advance: Bar) -> None:
-        """Validate the averaged weights on what was held out, and keep them if they are the best so far."""
+        """Validate averaged and raw weights on what was held out, and keep the better ones if they are the best so far."""
         self._read_losses(state)
         if held_out is None:
             return
         at_once = max(1, self.settings.batch // self.settings.accumulate)
-        result = validate(state.averaged, held_out, self.accelerator, at_once)
-        estimate = result["estimate"]
+        candidates: dict[Weights, Denoiser] = {"averaged": state.averaged, "raw": state.raw}
+        results = {
+            weights: validate(denoiser, held_out, self.accelerator, at_once) for weights, denoiser in candidates.items()
+        }
+        weights = min(results, key=lambda weights: results[weights]["estimate"]["mean"])
+        estimate = results[weights]["estimate"]
         if not math.isfinite(estimate["mean"]):
             raise ValueError(f"The validation of step {state.step} is {estimate['mean']}. {self._last_good()}")
         is_best = state.best is None or estimate["mean"] < state.best["mean"]
         if is_best:
-            state.best = {"step": state.step, **estimate}
+            state.best = {"step": state.step, "weights": weights, **estimate}
             if self.is_main:
-                checkpoints.write(self.run.best, state.averaged_tensors(), state.header(self.config.as_dict()))
-        advance.say(self.log.write_validation(state.step, result, is_best))
+                checkpoints.write(self.run.best, state.weights(), state.header(self.config.as_dict()))
+        advance.say(self.log.write_validation(state.step, results, weights, is_best))
 
     def _save(self, state: TrainState) -> None:
         self._read_losses(state)

@@ -18,7 +18,7 @@ from gsure.network import mlp, unet
 from gsure.objective import Objective
 from gsure.schedule import Schedule
 from gsure.training import checkpoints
-from gsure.training.checkpoints import Checkpoint
+from gsure.training.checkpoints import Checkpoint, Weights
 from gsure.training.run import Run
 from gsure.training.settings import Config, DataInfo, Settings
 
@@ -111,15 +111,17 @@ def load(
     run: str | PathLike[str],
     checkpoint: CheckpointName = "best",
     *,
+    weights: Weights | None = None,
     basis: Basis | None = None,
     network: nn.Module | None = None,
 ) -> Denoiser:
-    """The denoiser of a run (or of one checkpoint file), with averaged weights, ready to sample and restore.
+    """The denoiser of a run (or of one checkpoint file), ready to sample and restore.
 
     `checkpoint` is the one that validated best (the last, if nothing was held out), the last one, or that of a step.
+    `weights` are averaged or raw: by default those that validated best, or the averaged ones if neither was validated.
     Pass your own basis or network again if the run was trained with one.
     """
-    loaded = open_model(run, checkpoint, basis=basis, network=network)
+    loaded = open_model(run, checkpoint, basis=basis, network=network, weights=weights)
     assert isinstance(loaded.denoiser, Denoiser)
     return loaded.denoiser
 
@@ -155,9 +157,12 @@ def open_model(
     basis: Basis | None = None,
     network: nn.Module | None = None,
     device: str | torch.device | None = None,
+    weights: Weights | None = None,
 ) -> Loaded:
     """The denoiser on its device, and what it was made of."""
     where = choose_device(device)
+    if weights is not None and weights not in checkpoints.PARTS:
+        raise ValueError(f"weights is averaged or raw, not {weights!r}.")
     if isinstance(model, BaseDenoiser):
         tensors = {name: value.detach().cpu() for name, value in model.state_dict().items()}
         return Loaded(model.to(where), None, None, checkpoints.checksum(tensors), None)
@@ -174,11 +179,18 @@ def open_model(
             "was for training. The command line cannot use such a run."
         )
     denoiser = make_denoiser(config.settings, config.data_info, basis or _basis(config.data_info.basis, found), network)
+    chosen = found.part(checkpoints.PARTS[weights or _better_weights(found)])
     try:
-        denoiser.network.load_state_dict(found.part("ema"))
+        denoiser.network.load_state_dict(chosen)
     except RuntimeError as error:
         raise ValueError(f"The weights in {found.path} do not fit the network: {error}") from error
-    return Loaded(denoiser.eval().to(where), config, found.step, found.header["checksum"], path)
+    return Loaded(denoiser.eval().to(where), config, found.step, checkpoints.checksum(chosen), path)
+
+
+def _better_weights(found: Checkpoint) -> Weights:
+    """Those that validated best, if this is the checkpoint that did."""
+    best = found.header["best"]
+    return best["weights"] if best is not None and best["step"] == found.step else "averaged"
 
 
 def _find(path: Path, checkpoint: CheckpointName) -> Checkpoint:

@@ -27,7 +27,7 @@ from gsure.denoiser import Denoiser
 from gsure.display import with_error
 from gsure.files import replacing
 from gsure.training import checkpoints
-from gsure.training.checkpoints import TrainState
+from gsure.training.checkpoints import TrainState, Weights
 from gsure.training.settings import Config
 
 LEFT_BY_A_KILL = ("checkpoints", ".lock", "measurements.h5", ".measurements.h5.tmp")
@@ -198,10 +198,14 @@ class Log:
         self.began, self.logged = time.monotonic(), state.step
         return f"loss {loss:.4f}"
 
-    def write_validation(self, step: int, result: dict[str, Any], is_best: bool) -> str:
-        self._append({"step": step, "validation": result})
-        parts = [f"{words} {value}" for words, value in _in_words(result).items()]
-        return f"step {step:,}: {', '.join(parts)}{' (best so far)' if is_best else ''}"
+    def write_validation(
+        self, step: int, results: Mapping[Weights, dict[str, Any]], chosen: Weights, is_best: bool
+    ) -> str:
+        """`results` are those of both sets of weights; `chosen` are the better ones."""
+        both = {weights: result["estimate"]["mean"] for weights, result in results.items()}
+        self._append({"step": step, "validation": results[chosen], "weights": chosen, "held_out_error": both})
+        parts = [f"{words} {value}" for words, value in _in_words(results[chosen]).items()]
+        return f"step {step:,}: {', '.join(parts)}, {chosen} weights{' (best so far)' if is_best else ''}"
 
     def _append(self, line: dict[str, Any]) -> None:
         if not self.accelerator.is_main_process:
@@ -283,6 +287,6 @@ def summarize(run: Run) -> dict[str, Any]:
         }
     if run.best.exists():
         best = checkpoints.read(run.best).header["best"]
-        summary["best"] = f"{with_error(best['mean'], best['se'])} at step {best['step']:,}"
+        summary["best"] = f"{with_error(best['mean'], best['se'])} at step {best['step']:,}, {best['weights']} weights"
     summary["gsure"] = config.request.get("gsure")
     return summary

@@ -91,7 +91,7 @@ class Settings:
         "none", "how the learning rate falls to zero at the last step"
     )
     clip: float = _setting(1.0, "largest norm of the gradient; 0 is no limit")
-    ema: float = _setting(0.999, "decay of the averaged weights, which sample and are validated")
+    ema: float = _setting(0.999, "largest decay of the averaged weights; it rises to this during a run")
     flip: bool = _setting(False, "mirror half of the measurements; only for corruptions that commute with it")
     precision: Literal["float32", "bf16"] = _setting("float32", "bf16 is mixed precision, where the hardware has it")
     channels_last: bool = _setting(True, "memory format of the unet; faster on CPUs and on recent GPUs")
