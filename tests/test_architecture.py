@@ -21,6 +21,7 @@ ABOVE = [
     "corruption",
     "data",
     "metrics",
+    "judging",
     "training",
     "inference",
     "evaluation",

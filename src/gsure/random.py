@@ -66,6 +66,10 @@ class Stream(enum.Enum):
     DENOISING = enum.auto()
     CLASSIFIER_WEIGHTS = enum.auto()
     CLASSIFIER_ORDER = enum.auto()
+    # judging
+    TOTAL_VARIATION = enum.auto()
+    JUDGED_HIDDEN = enum.auto()
+    JUDGED_DRAWS = enum.auto()
 
 
 Key = int | Stream

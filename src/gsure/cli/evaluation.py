@@ -97,11 +97,15 @@ def table(record: dict[str, Any]) -> str:
     lines = [f"{key:<12}  {value}" for key, value in about.items() if value is not None]
     metrics = record["metrics"]
     if record["kind"] == "restorations":
-        rows = [["", "mean of draws", "± se", "one draw", "baseline", "better"]]
+        shown = {"draw": "one draw", "baseline": "baseline", "total_variation": "TV", "gaussian": "Gaussian"}
+        shown = {kind: title for kind, title in shown.items() if f"psnr_of_{kind}" in metrics}
+        rows = [["", "mean", "± se", *shown.values(), "better"]]
         for name in (name for name in metrics if "_of_" not in name):
-            others = [metrics.get(f"{name}_of_{kind}", {}).get("value") for kind in ("draw", "baseline")]
+            others = [metrics[f"{name}_of_{kind}"]["value"] for kind in shown]
             cells = map(number, (metrics[name]["value"], metrics[name]["se"], *others))
-            rows.append([name, *cells, metrics[name]["better"]])
+            rows.append([name.replace("_", " "), *cells, metrics[name]["better"]])
+        if record["verdict"] is not None:
+            lines = [record["verdict"], "", *lines]
     else:
         rows = [["", "value", "± se", "floor", "better"]]
         for name, metric in metrics.items():

@@ -3,7 +3,7 @@
 from pathlib import Path
 from typing import Literal
 
-from jsonargparse import ArgumentParser, Namespace
+from jsonargparse import ActionYesNo, ArgumentParser, Namespace
 
 from gsure.cli import Command, Options, call, show
 
@@ -55,8 +55,10 @@ def _restore_options(parser: ArgumentParser) -> None:
     data.add("--clean", str, "clean signals, to report PSNRs and show errors", metavar="FILE")
     data.add("--limit", int, "restore only the first so many measurements")
     method = Options(parser, "method")
-    about = "posterior sampler; moments is more accurate and slower"
-    method.add("--method", Literal["ddrm", "moments"], about, "ddrm")
+    about = (
+        "ddrm, or moments, which is more accurate and slower; gaussian is the Gaussian prior of the run, in closed form"
+    )
+    method.add("--method", Literal["ddrm", "moments", "gaussian"], about, "ddrm")
     method.add("--draws", int, "number of posterior samples used for the mean and standard deviation", 8)
     method.add("--steps", int, "sampling steps of each posterior sample", 100)
     method.add("--spacing", SPACING, "spacing of the timesteps", "even")
@@ -66,6 +68,8 @@ def _restore_options(parser: ArgumentParser) -> None:
     output.add("--out", str, "folder to write; an unfinished one is resumed", metavar="FOLDER", required=True)
     output.add("--volumes", Literal["nifti", "cfl"], "also write each group as a volume in this format")
     output.add("--panels", int, "number of restorations to draw", 8)
+    about = "also restore by total variation and the Gaussian prior, and judge the model by them (default: yes)"
+    output.group.add_argument("--baselines", action=ActionYesNo(no_prefix="no-"), default=True, help=about)
     add_computing(parser, batch=64)
 
 

@@ -1,4 +1,4 @@
-"""Evaluate restorations against clean signals: PSNR, SSIM and NMSE by volume, as in fastMRI, and for each image."""
+"""Evaluate restorations against clean signals: PSNR, SSIM and NMSE by volume, as in fastMRI, and for each image; a verdict."""
 
 import csv
 import re
@@ -14,9 +14,10 @@ from gsure.display import bar
 from gsure.evaluation import record as records
 from gsure.files import record_request, replacing
 from gsure.inference.restore import Restored
+from gsure.judging import difference_of_scores, judge_differences
 from gsure.metrics import LPIPS, mean_of_groups
 from gsure.metrics.images import WINDOW
-from gsure.metrics.restorations import BETTER, KINDS, Metric, mean_and_error, metrics_for, score_stored
+from gsure.metrics.restorations import BETTER, KINDS, Metric, column, mean_and_error, metrics_for, score_stored
 
 
 def evaluate_restorations(
@@ -31,9 +32,11 @@ def evaluate_restorations(
     """Compare restorations (the folder of `gsure restore`, or what it returned) with the clean signals behind them.
 
     `psnr`, `ssim` and `nmse` are the metrics of the mean of the draws. The result also has those of one draw and of the
-    baseline, which uses no model. Each is a mean over volumes, with its standard error; an image without a volume counts as a
-    volume. The values of every image go to per_image.csv in the folder. `n` limits the number of restorations. `lpips` adds
-    the LPIPS distance. The result is also written to `out`, by default to the folder.
+    estimates without a network: the baseline, total variation and the Gaussian prior. `object_psnr` counts only pixels of the
+    object. Each is a mean over volumes, with its standard error; an image without a volume counts as a volume. `verdict` says
+    whether the mean is better than estimates without a model. The values of every image go to per_image.csv in the folder.
+    `n` limits the number of restorations. `lpips` adds the LPIPS distance. The result is also written to `out`, by default to
+    the folder.
     """
     request, warnings = record_request("evaluate_restorations", locals()), list[str]()
     folder = restored.folder if isinstance(restored, Restored) else Path(restored)
@@ -41,13 +44,13 @@ def evaluate_restorations(
     if folder is None:
         assert isinstance(restored, Restored)
         inputs, seed = {}, restored.signals["mean"].header["seed"]
-        found = {kind: restored.signals[kind] for kind in KINDS}
+        found = {kind: restored.signals[kind] for kind in KINDS if kind in restored.signals}
     else:
         made = records.read_request(folder, "restore", warnings)
         inputs, seed = made["inputs"], made["made_of"]["seed"]
         path = records.record_path(folder / "evaluation.json", out)
         _refuse_gaps(folder)
-        found = {kind: Signals(folder / kind) for kind in KINDS}
+        found = {kind: Signals(folder / kind) for kind in KINDS if _is_there(folder, kind)}
     truth = clean if isinstance(clean, Signals) else Signals(clean)
     n = min([*map(len, found.values()), *([] if n is None else [n])])
     _refuse(found["mean"], truth, n, inputs)
@@ -62,6 +65,7 @@ def evaluate_restorations(
         _write_images(table, volumes, scores.by_image)
     record = {
         "kind": "restorations",
+        "verdict": _verdict(scores.by_volume),
         "of": None if folder is None else str(folder.resolve()),
         "run": inputs.get("run"),
         "reference": {
@@ -106,6 +110,18 @@ def _summary(name: str, volumes: Tensor, images: Tensor) -> dict[str, Any]:
     return summary
 
 
+def _verdict(scores: Mapping[str, Tensor]) -> str | None:
+    """By the PSNR of volumes; None if there is nothing to compare with."""
+    others = {kind: scores[name] for kind in KINDS[2:] if (name := column("psnr", kind)) in scores}
+    differences = {kind: difference_of_scores(scores["psnr"], values) for kind, values in others.items()}
+    return judge_differences(differences).sentence if "baseline" in differences else None
+
+
+def _is_there(folder: Path, kind: str) -> bool:
+    """Restorations without baselines have the first three kinds only."""
+    return kind in KINDS[:3] or (folder / kind).exists()
+
+
 def _write_images(path: Path, volumes: list[str], scores: Mapping[str, Tensor]) -> None:
     with replacing(path) as temporary, temporary.open("w", newline="") as stream:
         writer = csv.writer(stream)
@@ -116,7 +132,7 @@ def _write_images(path: Path, volumes: list[str], scores: Mapping[str, Tensor]) 
 
 def _refuse_gaps(folder: Path) -> None:
     """Raise an error if a shard is missing, because all later ones would be compared with the wrong clean signals."""
-    for kind in KINDS:
+    for kind in (kind for kind in KINDS if _is_there(folder, kind)):
         names = sorted(path.name for path in (folder / kind).glob("shard-*.h5"))
         numbers = [int(found[1]) for name in names if (found := re.fullmatch(r"shard-(\d+)\.h5", name))]
         if numbers != list(range(len(numbers))) or not numbers:

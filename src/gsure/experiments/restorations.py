@@ -13,9 +13,12 @@ from gsure.display import percent, with_error
 from gsure.experiments.plan import Plan, wrapped
 from gsure.experiments.results import Results
 from gsure.experiments.work import Work, digest, training
-from gsure.metrics.restorations import KINDS, METRICS, column, mean_and_error, score_stored
+from gsure.metrics.images import nmse, psnr, ssim
+from gsure.metrics.restorations import column, mean_and_error, score_stored
 from gsure.plotting import draw_comparison
 
+METRICS = {"psnr": psnr, "ssim": ssim, "nmse": nmse}
+KINDS = ("mean", "draw", "baseline")
 MODELS: dict[str, dict[str, Any]] = {"gsure": {}, "oracle": {"train_on": "clean", "impute_at": []}}
 
 
@@ -78,7 +81,7 @@ def compute(plan: Plan, case: Case, work: Work) -> list[dict[str, Any]]:
     clean = Signals(test.clean)
     row: dict[str, Any] = {"n": len(clean), "run": run.name, "folder": folder.name}
     found = {kind: Signals(folder / kind) for kind in KINDS}
-    scores = score_stored(found, clean, bool(clean.header["complex"]), clean.groups()).by_image
+    scores = score_stored(found, clean, bool(clean.header["complex"]), clean.groups(), METRICS).by_image
     for name, kind in itertools.product(METRICS, KINDS):
         row[f"{name.upper()} of {kind}"] = [round(value, 4) for value in scores[column(name, kind)].tolist()]
     std, mean = Signals(folder / "std")[:], Signals(folder / "mean")[:]

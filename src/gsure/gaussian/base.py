@@ -26,6 +26,11 @@ class Gaussian(ABC):
     def draw(self, measurement: Measurement, generator: Seed) -> Float[Tensor, "b *n"]:
         """One draw of x̄ from p(x̄ | ȳ) for each measurement."""
 
+    @property
+    def real_images(self) -> bool:
+        """Whether complex images were found to have no imaginary part: then entry -k is the conjugate of entry k."""
+        return False
+
     @abstractmethod
     def to(self, device: torch.device | str) -> "Gaussian": ...
 

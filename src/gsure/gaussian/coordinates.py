@@ -150,8 +150,9 @@ class Rows(Coordinates):
     def vectors(self, measurement: Measurement) -> Vectors:
         kspace = as_complex(measurement.ybar)
         rows = centred(torch.fft.ifft, kspace, self.axis).movedim(self.axis, 2).flatten(1, 2)
-        across = (part[:, 0].select(self.axis, 0) for part in (measurement.mask, measurement.std))
-        mask, std = (part.expand(len(rows), rows.shape[-1]) for part in across)
+        mask, std = (
+            self._across(part).expand(len(rows), rows.shape[-1]) for part in (measurement.mask, measurement.std)
+        )
         return self._packed(rows, mask, std)
 
     def spectral(self, vectors: Shaped[Tensor, "b r w"]) -> Float[Tensor, "b *n"]:
@@ -159,6 +160,17 @@ class Rows(Coordinates):
 
     def signals(self, vectors: Shaped[Tensor, "b r w"]) -> Float[Tensor, "b *n"]:
         return as_pairs(centred(torch.fft.ifft, self._rows(vectors), -3 - self.axis))
+
+    def _across(self, part: Float[Tensor, "_ _ _ _"]) -> Float[Tensor, "_ w"]:
+        """A mask or std, which may not vary along the axis."""
+        first = part[:, :1].narrow(self.axis, 0, 1)
+        if not bool((part == first).all()):
+            along = "rows" if self.axis == -2 else "columns"
+            raise ValueError(
+                f"The Gaussian prior was fitted to masks that do not vary along {along} of k-space, but these masks or their "
+                "noise do: it cannot restore them. Use another method."
+            )
+        return first[:, 0].select(self.axis, 0)
 
     def header(self) -> dict[str, Any]:
         named = {"axis": self.axis, "real_images": self.real_images}

@@ -58,6 +58,8 @@ class Fitted(NamedTuple):
     gaussian: Gaussian
     error: float
     notes: list[str]
+    always: Float[Tensor, "1 ..."]
+    """1 for entries that every measurement had, which are never hidden to compare methods."""
 
 
 @dataclass(frozen=True)
@@ -73,6 +75,8 @@ class About:
     """1 for entries that every measurement has."""
     unit: Sequence[int] = ()
     """Block of mask entries that are measured or missing together."""
+    n: int = 0
+    """Number of measurements, for the progress bar."""
 
 
 def fit_gaussian(
@@ -119,7 +123,7 @@ class _Fit:
             self._say(found[-1])
         error, words, best = min(found, key=lambda one: one[0])
         self.notes.append(f"Gaussian prior: {words}.")
-        return Fitted(best, error, self.notes)
+        return Fitted(best, error, self.notes, self.about.always)
 
     def _say(self, found: tuple[float, str, Gaussian]) -> None:
         self.notes.append(f"Gaussian of {found[1]}: error on hidden entries {number(found[0], 3)}.")
@@ -151,7 +155,7 @@ class _Fit:
             made.append((coordinates, Moments(coordinates, width, window)))
         if not made:
             return made
-        with bar("Gaussian prior", 0, self.progress) as advance:
+        with bar("Gaussian prior", self.about.n, self.progress) as advance:
             for batch in self.batches():
                 for coordinates, moments in made:
                     moments.add(coordinates.vectors(batch))

@@ -29,6 +29,7 @@ def save_gaussian(path: Path, fitted: Fitted, made_of: Mapping[str, Any]) -> Non
     header |= {"error": fitted.error, "notes": fitted.notes, "made_of": dict(made_of)}
     metadata = {"format": FORMAT, "version": str(VERSION), "header": json.dumps(header)}
     with replacing(path) as temporary:
+        tensors = tensors | {"always": fitted.always}
         save_file({name: tensor.cpu().contiguous().clone() for name, tensor in tensors.items()}, temporary, metadata)
 
 
@@ -42,7 +43,8 @@ def load_gaussian(path: Path, basis: Basis) -> tuple[Fitted, dict[str, Any]]:
             header = json.loads(metadata["header"])
             tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
             gaussian = _make(tensors, header, basis)
-            return Fitted(gaussian, float(header["error"]), list(header["notes"])), dict(header["made_of"])
+            fitted = Fitted(gaussian, float(header["error"]), list(header["notes"]), tensors["always"])
+            return fitted, dict(header["made_of"])
     except FileNotFoundError:
         raise
     except (SafetensorError, KeyError, ValueError, TypeError, RecursionError) as error:

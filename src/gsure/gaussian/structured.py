@@ -28,6 +28,10 @@ class BlockGaussian(Gaussian):
     coordinates: Coordinates
     blocks: Blocks
 
+    @property
+    def real_images(self) -> bool:
+        return self.coordinates.real_images
+
     def to(self, device: torch.device | str) -> "BlockGaussian":
         return replace(self, blocks=self.blocks.to(torch.float32, device))
 

@@ -1,26 +1,46 @@
-"""Posterior samples of the signals behind measurements, by any of the methods that `restore` offers."""
+"""Estimates of the signals behind measurements, by any of the methods that `restore` offers."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple, Protocol, runtime_checkable
 
 import torch
+from jaxtyping import Float
 from torch import Tensor
 
+from gsure.basis import Basis
 from gsure.data.measurements import Measurements
 from gsure.denoiser import BaseDenoiser
+from gsure.gaussian import Gaussian
 from gsure.measurement import Measurement
 from gsure.posterior import Posterior
 from gsure.random import Stream, generators
 from gsure.restoration import ddrm
 from gsure.sampling import Spacing, ddim
 
-Method = Literal["ddrm", "moments"]
+Method = Literal["ddrm", "moments", "gaussian"]
+
+
+class Estimates(NamedTuple):
+    """Posterior mean, standard deviation and samples."""
+
+    mean: Float[Tensor, "b *n"]
+    std: Float[Tensor, "b *n"]
+    draws: Float[Tensor, "draws b *n"]
+
+
+@runtime_checkable
+class Restorer(Protocol):
+    """Signals from measurements; `indices` number them, and decide the noise that each of them gets."""
+
+    def options(self) -> dict[str, Any]: ...
+
+    def __call__(self, measurement: Measurement, indices: Sequence[int]) -> Estimates: ...
 
 
 @dataclass(frozen=True)
 class Draws:
-    """How posterior samples are drawn."""
+    """By posterior samples of a denoiser."""
 
     denoiser: BaseDenoiser
     method: Method
@@ -34,8 +54,8 @@ class Draws:
     def options(self) -> dict[str, Any]:
         return {key: getattr(self, key) for key in ("method", "draws", "steps", "eta", "eta_b", "spacing", "seed")}
 
-    def __call__(self, measurement: Measurement, indices: Sequence[int]) -> Tensor:
-        """(draws, b, *n) signals. All draws of all measurements go through the network as one batch."""
+    def __call__(self, measurement: Measurement, indices: Sequence[int]) -> Estimates:
+        """All draws of all measurements go through the network as one batch."""
         denoiser = self.denoiser
         where = next(denoiser.parameters(), torch.empty(0)).device
         many = Measurement.cat([measurement] * self.draws).to(where)
@@ -48,18 +68,42 @@ class Draws:
             xbar = ddrm(denoiser, many, self.steps, self.eta, self.eta_b, self.spacing, generator=generator)
         else:
             xbar = ddim(Posterior(denoiser, many), many.shape, self.steps, self.eta, self.spacing, generator=generator)
-        return denoiser.basis.to_signal(xbar).cpu().reshape(self.draws, len(indices), *xbar.shape[1:])
+        x = denoiser.basis.to_signal(xbar).cpu().reshape(self.draws, len(indices), *xbar.shape[1:])
+        return Estimates(x.mean(0), x.std(0, correction=min(1, len(x) - 1)), x)
 
 
-def in_basis(measurement: Measurement, data: Measurements, denoiser: BaseDenoiser) -> Measurement:
+@dataclass(frozen=True)
+class ByGaussian:
+    """By the Gaussian prior of a run: mean and standard deviation in closed form."""
+
+    gaussian: Gaussian
+    basis: Basis
+    draws: int
+    seed: int
+
+    def options(self) -> dict[str, Any]:
+        return {"method": "gaussian", "draws": self.draws, "seed": self.seed}
+
+    def __call__(self, measurement: Measurement, indices: Sequence[int]) -> Estimates:
+        drawn = [
+            self.basis.to_signal(
+                self.gaussian.draw(measurement, generators(self.seed, Stream.RESTORE, draw, indices=indices))
+            )
+            for draw in range(self.draws)
+        ]
+        mean = self.basis.to_signal(self.gaussian.mean(measurement))
+        return Estimates(mean, self.gaussian.std(measurement), torch.stack(drawn))
+
+
+def in_basis(measurement: Measurement, data: Measurements, basis: Basis) -> Measurement:
     """In the basis of the model: white noise on a fully sampled signal is white noise in any."""
-    if type(data.basis) is type(denoiser.basis):
+    if type(data.basis) is type(basis):
         return measurement
     white = measurement.std.flatten(1)
     if not bool((measurement.mask == 1).all() and (white == white[:, :1]).all()):
         raise ValueError(
-            f"{data.name} was measured in the basis {data.header['basis']}, the model works in {denoiser.basis}, and only "
-            "fully sampled signals with white noise can be transformed: measure in that basis, or train another model."
+            f"{data.name} was measured in the basis {data.header['basis']}, the model works in {basis}, and only fully "
+            "sampled signals with white noise can be transformed: measure in that basis, or train another model."
         )
-    ybar = denoiser.basis.to_spectral(data.basis.to_signal(measurement.ybar))
+    ybar = basis.to_spectral(data.basis.to_signal(measurement.ybar))
     return Measurement._trusted(ybar, measurement.mask, measurement.std)

@@ -1,8 +1,9 @@
-"""Restore: from a run and measurements to posterior mean, standard deviation, one draw, and the baseline without a model."""
+"""Restore: from a run and measurements to posterior mean, standard deviation and one draw; and the same without a network."""
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 from typing import Any, get_args
 
@@ -16,17 +17,21 @@ from gsure.data.measurements import Measurements, Signals, as_complex, open_clea
 from gsure.data.memory import hold_signals, save
 from gsure.display import Bar, bar, with_error
 from gsure.files import record_request, replacing
-from gsure.inference.methods import Draws, Method, in_basis
+from gsure.gaussian import About, Fitted
+from gsure.inference.methods import ByGaussian, Draws, Method, Restorer, in_basis
 from gsure.inference.volumes import Format, check_volumes, write_volumes
-from gsure.metrics.images import psnr
-from gsure.metrics.restorations import KINDS as JUDGED
+from gsure.judging import Baselines, Verdict, choose_judged, difference_of_scores, judge_differences, predict_hidden
+from gsure.measurement import Measurement
+from gsure.metrics.images import mean_of_groups, psnr
 from gsure.metrics.restorations import column, mean_and_error, score_stored
 from gsure.plotting import draw_panel
 from gsure.sampling import Spacing, times
 from gsure.training.checkpoints import Weights
 from gsure.training.model import CheckpointName, Loaded, Model, open_model
+from gsure.training.prior import open_stored_prior
 
-KINDS = ("mean", "std", "draw", "baseline")
+KINDS = ("mean", "std", "draw")
+"""Beside them stand the kinds of `Baselines`."""
 
 
 @dataclass(frozen=True)
@@ -37,7 +42,7 @@ class Restored:
     """
 
     signals: Mapping[str, Signals]
-    """By kind (mean, std, baseline, and draw, the first one), as the model sees them."""
+    """By kind, as the model sees them: mean, std, draw (the first one), baseline, total_variation and gaussian."""
     summary: dict[str, Any]
     """What was done, and how good it is if that is known."""
     all_draws: Tensor | None = None
@@ -65,6 +70,11 @@ class Restored:
             return self.all_draws
         return self.signals["draw"].raw()[None]
 
+    @property
+    def verdict(self) -> str:
+        """Whether the model is better than no model, in one sentence."""
+        return self.summary["verdict"]
+
     def __len__(self) -> int:
         return len(self.signals["mean"])
 
@@ -88,6 +98,7 @@ def restore(
     clean: str | Path | None = None,
     panels: int = 8,
     volumes: Format | None = None,
+    baselines: bool = True,
     batch: int = 64,
     device: str | torch.device | None = None,
     seed: int = 0,
@@ -97,42 +108,55 @@ def restore(
 
     Results stay in memory, or go to the folders mean, std, draw and baseline of `out`, where restoring resumes if it was
     interrupted. The measurements may have other masks, accelerations and noise than the training data.
+    The summary starts with a verdict: is the model better than total variation and than the Gaussian prior of the run? It
+    compares PSNRs if `clean` is given, or else predictions of measured entries that are hidden from all of them.
 
-    method          `moments` is more accurate than ddrm and several times as costly; its `eta` is that of DDIM
+    method          `moments` is more accurate than ddrm and several times as costly; its `eta` is that of DDIM; `gaussian`
+                    is the Gaussian prior of the run, in closed form
     weights         averaged or raw; by default those that validated best
     network, basis  your own, if the run was trained with such
     clean           clean signals behind the measurements: PSNRs are added to the summary
     volumes         also write each group as a NIfTI or .cfl file
+    baselines       also restore by total variation and by the Gaussian prior, to compare
     device          such as cpu or cuda:1; by default a GPU if there is one
     """
     request = record_request("restore", locals())
     _refuse_options(draws, batch, limit, method, eta, eta_b, out, volumes)
     loaded = open_model(model, checkpoint, basis, network, device, weights)
-    posterior = Draws(loaded.denoiser, method, draws, steps, eta, eta_b, spacing, seed)
     data = _open(measurements, loaded, steps)
     signals = None if clean is None else open_clean(clean, data)
+    prior = open_stored_prior(loaded)
+    posterior: Restorer
+    if method == "gaussian":
+        if prior is None:
+            raise ValueError("--method gaussian needs a run, which has a Gaussian prior: this is a denoiser alone.")
+        posterior = ByGaussian(prior.gaussian, loaded.denoiser.basis, draws, seed)
+    else:
+        posterior = Draws(loaded.denoiser, method, draws, steps, eta, eta_b, spacing, seed)
     if volumes is not None:
         check_volumes(tuple(data.shape), data.header["complex"])
     n, at_once = len(data) if limit is None else min(limit, len(data)), max(1, batch // draws)
     made_of = {"step": loaded.step, "weights": loaded.checksum, "fingerprint": data.fingerprint()}
-    made_of |= {**posterior.options(), "batch": batch}
-    about = {"restored": n, "draws": draws, "method": method}
-    if out is None:
-        with bar("restoring", n, progress) as advance:
-            found, drawn = _in_memory(posterior, data, n, at_once, made_of, advance)
-        return Restored(found, about | _scores(found, signals), drawn)
-    folder = Path(out)
-    kept = folder / "measurements.h5" if data.path is None else data.path.resolve()
-    open_folder(folder, request, made_of, loaded.inputs | {"data": str(kept)})
-    if data.path is None and not kept.exists():
-        save(kept, data)
+    made_of |= {**posterior.options(), "batch": batch, "baselines": baselines}
+    done = {"restored": n, "draws": draws, "method": method}
+    others = None if method == "gaussian" else prior
     with bar("restoring", n, progress) as advance:
-        if not _in_files(posterior, data, Chunks(folder, n, at_once), made_of, advance):
+        work = _Work(posterior, data, loaded.denoiser.basis, others, n, seed, baselines, advance)
+        if out is None:
+            found, drawn = work.in_memory(at_once, made_of)
+            return Restored(found, work.verdict(found, signals) | done | _scores(found, signals), drawn)
+        folder = Path(out)
+        kept = folder / "measurements.h5" if data.path is None else data.path.resolve()
+        open_folder(folder, request, made_of, loaded.inputs | {"data": str(kept)})
+        if data.path is None and not kept.exists():
+            save(kept, data)
+        if not work.in_files(Chunks(folder, n, at_once), made_of):
             return Restored({}, {"folder": str(folder), "restored": "another process has not finished"}, None, folder)
+        found = {kind: Signals(folder / kind).subset(np.arange(n)) for kind in work.kinds}
+        verdict = work.verdict(found, signals)
     if volumes is not None:
-        write_volumes(folder, KINDS, volumes)
-    found = {kind: Signals(folder / kind).subset(np.arange(n)) for kind in KINDS}
-    restored = Restored(found, {"folder": str(folder)} | about | _scores(found, signals), None, folder)
+        write_volumes(folder, work.kinds, volumes)
+    restored = Restored(found, verdict | {"folder": str(folder)} | done | _scores(found, signals), None, folder)
     _finish(folder, restored, signals, panels)
     return restored
 
@@ -152,71 +176,120 @@ def _refuse_options(
         raise ValueError("Volumes are files: give out, the folder to write them to.")
 
 
-def _restored(
-    posterior: Draws, data: Measurements, where: np.ndarray, advance: Bar
-) -> tuple[dict[str, Tensor], Tensor]:
-    """What is kept of the draws, by KINDS, and all of them."""
-    measurement = in_basis(data[where], data, posterior.denoiser)
-    if empty := int((measurement.mask.flatten(1).sum(1) == 0).sum()):
-        advance.say(f"{empty} of the measurements {where[0]}..{where[-1]} have no kept entry: pure generation.")
-    x = posterior(measurement, where.tolist())
-    kept = {
-        "mean": x.mean(0),
-        "std": x.std(0, correction=min(1, len(x) - 1)),
-        "draw": x[0],
-        "baseline": posterior.denoiser.basis.to_signal(measurement.ybar.to(x)),
-    }
-    return kept, x
+@dataclass(frozen=True)
+class _Work:
+    """Restores measurements by all methods, and judges the model."""
 
+    posterior: Restorer
+    data: Measurements
+    basis: Basis
+    prior: Fitted | None
+    n: int
+    seed: int
+    wanted: bool
+    """Whether baselines other than the pseudo-inverse are."""
+    advance: Bar
+    unconverged: list[int] = field(default_factory=list)
+    """Images of each batch for which total variation did not converge."""
 
-def _in_memory(
-    posterior: Draws, data: Measurements, n: int, at_once: int, made_of: Mapping[str, Any], advance: Bar
-) -> tuple[dict[str, Signals], Tensor]:
-    parts, drawn = [], []
-    for first in range(0, n, at_once):
-        kept, x = _restored(posterior, data, np.arange(first, min(n, first + at_once)), advance)
-        parts.append(kept)
-        drawn.append(x)
-        advance(x.shape[1])
-    some, is_complex = data.subset(np.arange(n)), bool(data.header["complex"])
-    groups, scales, offsets = some.groups(), some.scales(), some.offsets()
-    found = {
-        kind: hold_signals(
-            torch.cat([kept[kind] for kept in parts]),
-            made_of,
-            is_complex,
-            groups,
-            scales,
-            None if kind == "std" else offsets,
-        )
-        for kind in KINDS
-    }
-    scale, offset = (torch.from_numpy(values).reshape(-1, *[1] * len(data.shape)) for values in (scales, offsets))
-    raw = torch.cat(drawn, 1) * scale + offset
-    return found, as_complex(raw.flatten(0, 1), is_complex).unflatten(0, raw.shape[:2])
+    @property
+    def kinds(self) -> tuple[str, ...]:
+        return (*KINDS, *self.baselines.kinds)
 
+    def measurement(self, where: np.ndarray) -> Measurement:
+        return in_basis(self.data[where], self.data, self.basis)
 
-def _in_files(
-    posterior: Draws,
-    data: Measurements,
-    chunks: Chunks,
-    made_of: Mapping[str, Any],
-    advance: Bar,
-) -> bool:
-    """Whether all is done: several processes share the work."""
-    for number in chunks.mine():
-        where = np.array(chunks.indices(number))
-        if not chunks.is_done(number, KINDS):
-            some = data.subset(where)
-            scales, offsets = some.scales().tolist(), some.offsets().tolist()
-            for kind, values in _restored(posterior, data, where, advance)[0].items():
-                path = chunks.folder / kind / Chunks.name(number)
-                is_complex = bool(data.header["complex"])
-                write_chunk(
-                    path, values, some.groups(), made_of, is_complex, scales, None if kind == "std" else offsets
-                )
-        advance(len(where))
-    return all(chunks.is_done(number, KINDS) for number in range(len(chunks)))
+    @cached_property
+    def about(self) -> About:
+        data = self.data
+        always = (data.coverage == 1).float() if self.prior is None else self.prior.always
+        return About(self.basis, tuple(data.shape), bool(data.header["complex"]), always, data.unit)
+
+    @cached_property
+    def baselines(self) -> Baselines:
+        if not self.wanted:
+            return Baselines(self.basis, None, None, False)
+        some = self.measurement(choose_judged(self.n, self.data.shape))
+        gaussian = None if self.prior is None else self.prior.gaussian
+        if gaussian is not None:
+            try:
+                gaussian.mean(some[:1])
+            except ValueError as error:  # other masks than those it was fitted to
+                self.advance.say(str(error))
+                gaussian = None
+        return Baselines.choose(some, self.about, gaussian, self.seed)
+
+    def estimates(self, where: np.ndarray) -> tuple[dict[str, Tensor], Tensor]:
+        """What is kept, by kind, and all draws."""
+        measurement = self.measurement(where)
+        if empty := int((measurement.mask.flatten(1).sum(1) == 0).sum()):
+            self.advance.say(
+                f"{empty} of the measurements {where[0]}..{where[-1]} have no kept entry: pure generation."
+            )
+        found, others = self.posterior(measurement, where.tolist()), self.baselines(measurement)
+        self.unconverged.append(others.unconverged)
+        return {"mean": found.mean, "std": found.std, "draw": found.draws[0]} | others.signals, found.draws
+
+    def verdict(self, found: Mapping[str, Signals], clean: Signals | None) -> dict[str, str]:
+        """By PSNR if clean signals are given, or else by hidden entries; empty without baselines."""
+        if not self.wanted:
+            return {}
+        if count := sum(self.unconverged):
+            self.advance.say(f"Total variation did not converge for {count:,} of {self.n:,} images.")
+        if clean is not None:
+            return {"verdict": verdict_of_images(found, clean).sentence}
+        where = choose_judged(self.n, self.data.shape)
+
+        def estimate(shown: Measurement) -> dict[str, Tensor]:
+            return {"mean": self.posterior(shown, where.tolist()).mean} | self.baselines(shown).signals
+
+        self.advance.say("Judging the model by hidden entries ...")
+        groups = self.data.subset(where).groups()
+        numbers = self.data.indices[where].tolist()
+        real, some = self.baselines.real_images, self.measurement(where)
+        predictions = predict_hidden(estimate, some, self.about, numbers, groups, self.seed, real)
+        shares = {
+            f"hidden entries, {in_words(kind)}": f"{value:.2f} dB" for kind, value in predictions.decibels().items()
+        }
+        return {"verdict": predictions.verdict().sentence} | shares
+
+    def in_memory(self, at_once: int, made_of: Mapping[str, Any]) -> tuple[dict[str, Signals], Tensor]:
+        parts, drawn, data = [], [], self.data
+        for first in range(0, self.n, at_once):
+            kept, x = self.estimates(np.arange(first, min(self.n, first + at_once)))
+            parts.append(kept)
+            drawn.append(x)
+            self.advance(x.shape[1])
+        some, is_complex = data.subset(np.arange(self.n)), bool(data.header["complex"])
+        groups, scales, offsets = some.groups(), some.scales(), some.offsets()
+        found = {
+            kind: hold_signals(
+                torch.cat([kept[kind] for kept in parts]),
+                made_of,
+                is_complex,
+                groups,
+                scales,
+                None if kind == "std" else offsets,
+            )
+            for kind in self.kinds
+        }
+        scale, offset = (torch.from_numpy(values).reshape(-1, *[1] * len(data.shape)) for values in (scales, offsets))
+        raw = torch.cat(drawn, 1) * scale + offset
+        return found, as_complex(raw.flatten(0, 1), is_complex).unflatten(0, raw.shape[:2])
+
+    def in_files(self, chunks: Chunks, made_of: Mapping[str, Any]) -> bool:
+        """Whether all is done: several processes share the work."""
+        is_complex = bool(self.data.header["complex"])
+        for number in chunks.mine():
+            where = np.array(chunks.indices(number))
+            if not chunks.is_done(number, self.kinds):
+                some = self.data.subset(where)
+                scales, offsets = some.scales().tolist(), some.offsets().tolist()
+                for kind, values in self.estimates(where)[0].items():
+                    path, offset = chunks.folder / kind / Chunks.name(number), None if kind == "std" else offsets
+                    write_chunk(path, values, some.groups(), made_of, is_complex, scales, offset)
+            self.advance(len(where))
+        return all(chunks.is_done(number, self.kinds) for number in range(len(chunks)))
 
 
 def _open(measurements: str | Path | Measurements, loaded: Loaded, steps: int) -> Measurements:
@@ -252,17 +325,37 @@ def _scores(found: Mapping[str, Signals], clean: Signals | None) -> dict[str, st
     """PSNRs, if the clean signals are known."""
     if clean is None:
         return {}
-    judged = {kind: found[kind] for kind in JUDGED}
+    scores = psnr_of_images(found, clean)
+    return {f"PSNR of {in_words(kind)}": f"{with_error(*mean_and_error(values))} dB" for kind, values in scores.items()}
+
+
+def in_words(kind: str) -> str:
+    return kind.replace("_", " ")
+
+
+def psnr_of_images(found: Mapping[str, Signals], clean: Signals) -> dict[str, Tensor]:
+    """PSNR of each image, by kind of estimate."""
+    judged = {kind: signals for kind, signals in found.items() if kind != "std"}
     images = [str(index) for index in range(len(found["mean"]))]
     scores = score_stored(judged, clean, bool(found["mean"].header["complex"]), images, {"psnr": psnr}).by_image
-    return {f"PSNR of {kind}": f"{with_error(*mean_and_error(scores[column('psnr', kind)]))} dB" for kind in JUDGED}
+    return {kind: scores[column("psnr", kind)] for kind in judged}
+
+
+def verdict_of_images(found: Mapping[str, Signals], clean: Signals) -> Verdict:
+    """By PSNR, paired by volume; by image, if there is only one volume."""
+    scores, volumes = psnr_of_images(found, clean), found["mean"].groups()
+    groups = torch.from_numpy(np.unique(volumes, return_inverse=True)[1]) if len(set(volumes)) > 1 else None
+    usable = torch.stack(list(scores.values())).isfinite().all(0)  # an empty image has no PSNR
+    means = {kind: mean_of_groups(torch.where(usable, values, 0.0), groups) for kind, values in scores.items()}
+    others = {kind: values for kind, values in means.items() if kind not in ("mean", "draw")}
+    return judge_differences({kind: difference_of_scores(means["mean"], values) for kind, values in others.items()})
 
 
 def _finish(folder: Path, restored: Restored, clean: Signals | None, panels: int) -> None:
     """Panels of the first samples, and what can be said of all."""
     shown = list(range(min(len(restored), panels)))
     if shown:
-        pictures = {kind: restored.signals[kind][shown] for kind in KINDS}
+        pictures = {kind: signals[shown] for kind, signals in restored.signals.items()}
         if clean is not None:
             pictures["clean"] = clean[shown]
         draw_panel(folder / "panels", pictures, restored.signals["mean"].header["complex"])

@@ -13,6 +13,8 @@ from torch.nn.functional import avg_pool2d
 Images = Float[Tensor, "b c h w"]
 Groups = Int[Tensor, " b"] | None
 """The volume of each image, as numbers from 0."""
+OBJECT = 0.1
+"""Share of the largest magnitude above which a pixel belongs to the object."""
 WINDOW = 7
 """Side of SSIM's window."""
 
@@ -27,6 +29,21 @@ def psnr(x: Images, reference: Images, is_complex: bool, groups: Groups = None) 
     x, reference = _brightness(x, is_complex), _brightness(reference, is_complex)
     error = mean_of_groups(((x - reference) ** 2).flatten(1).mean(1), groups)
     return 10 * torch.log10(_peak(reference, is_complex, groups) ** 2 / error)
+
+
+def psnr_in_object(x: Images, reference: Images, is_complex: bool, groups: Groups = None) -> Float[Tensor, " g"]:
+    """PSNR of the pixels that show an object: those of the reference above OBJECT of its largest magnitude.
+
+    A frame of air is easy to restore, and raises the PSNR of all pixels.
+    """
+    x, reference = _brightness(x, is_complex), _brightness(reference, is_complex)
+    largest = reference.flatten(1).amax(1)
+    if groups is not None:
+        largest = largest.new_zeros(_count(groups)).scatter_reduce(0, groups, largest, "amax")[groups]
+    inside = (reference > OBJECT * largest.reshape(-1, 1, 1, 1)).to(x)
+    error, count = (inside * (x - reference) ** 2).flatten(1).sum(1), inside.flatten(1).sum(1)
+    mean = mean_of_groups(error, groups) / mean_of_groups(count, groups).clamp(min=1e-12)
+    return 10 * torch.log10(_peak(reference, is_complex, groups) ** 2 / mean)
 
 
 def nmse(x: Images, reference: Images, is_complex: bool, groups: Groups = None) -> Float[Tensor, " g"]:

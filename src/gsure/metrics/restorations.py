@@ -8,13 +8,14 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from gsure.metrics.images import WINDOW, Groups, Images, nmse, psnr, ssim
+from gsure.metrics.images import WINDOW, Groups, Images, nmse, psnr, psnr_in_object, ssim
 
 Metric = Callable[[Tensor, Tensor, bool, Tensor | None], Tensor]
-METRICS: dict[str, Metric] = {"psnr": psnr, "ssim": ssim, "nmse": nmse}
-BETTER = {"psnr": "higher", "ssim": "higher", "nmse": "lower", "lpips": "lower"}
-KINDS = ("mean", "draw", "baseline")
-"""The mean of posterior samples, one posterior sample, and the estimate without a model."""
+METRICS: dict[str, Metric] = {"psnr": psnr, "object_psnr": psnr_in_object, "ssim": ssim, "nmse": nmse}
+BETTER = {"psnr": "higher", "object_psnr": "higher", "ssim": "higher", "nmse": "lower", "lpips": "lower"}
+KINDS = ("mean", "draw", "baseline", "total_variation", "gaussian")
+"""The posterior mean, one posterior sample; and estimates without a network: the pseudo-inverse, total variation, and the
+Gaussian prior of the run."""
 MAX_IMAGES = 256
 """Number of images in memory at a time, unless a volume has more."""
 

@@ -81,7 +81,8 @@ def draw_panel(folder: Path, signals: Mapping[str, Tensor], is_complex: bool) ->
     if "clean" in signals:
         maps["error of the mean"] = root_sum_of_squares(signals["mean"] - signals["clean"])
     largest = float(torch.cat([values.flatten() for values in maps.values()]).quantile(0.999)) or 1.0
-    names = {"baseline": "baseline", "mean": "mean of draws", "draw": "one draw", "clean": "clean"}
+    names = {"baseline": "baseline", "total_variation": "total variation", "gaussian": "Gaussian prior"}
+    names |= {"mean": "mean", "draw": "one draw", "clean": "clean"}
     shown = {name: signals[kind] for kind, name in names.items() if kind in signals}
     for k in range(len(signals["std"])):
         columns = len(shown) + len(maps)

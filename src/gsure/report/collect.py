@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 
 from gsure.data.measurements import Signals
 from gsure.files import REQUEST, Request, read_json
-from gsure.training.run import Run
+from gsure.training.run import Run, read_verdict
 from gsure.training.settings import Config
 
 DEPTH = 4
@@ -20,6 +20,8 @@ DEPTH = 4
 ROLES = {"measurements": "from measurements", "clean": "clean-trained reference", "naive": "naive"}
 """What a run was trained on, and its label. The page shows runs in this order."""
 KINDS = ("mean", "std", "draw", "baseline")
+COMPARED = ("total_variation", "gaussian")
+"""Kinds that restorations may also have."""
 T = TypeVar("T")
 
 
@@ -31,6 +33,8 @@ class Trained:
     config: Config
     lines: tuple[dict[str, Any], ...]
     label: str
+    verdict: str | None = None
+    """Whether it is better than no model, as training ended."""
 
     @property
     def role(self) -> str:
@@ -197,7 +201,7 @@ def _folders(root: Path) -> Iterator[Path]:
     for name, below, _ in os.walk(root):
         folder = Path(name)
         yield folder
-        skipped = {"checkpoints", "imputed", "tensorboard", "panels", *KINDS}
+        skipped = {"checkpoints", "imputed", "tensorboard", "panels", *KINDS, *COMPARED}
         wanted = [inner for inner in sorted(below) if inner not in skipped and inner[0] != "." and ".old-" not in inner]
         below[:] = wanted if len(folder.relative_to(root).parts) < DEPTH else []
 
@@ -211,7 +215,8 @@ def _read_run(folder: Path, root: Path) -> Trained:
         if "validation" in line:
             float(line["validation"]["estimate"]["mean"])
     name = str(folder.relative_to(root)) if folder != root else folder.name
-    return Trained(folder, run.config, tuple(lines), name)
+    verdict = read_verdict(run)["verdict"] if run.verdict.exists() else None
+    return Trained(folder, run.config, tuple(lines), name, verdict)
 
 
 def _ordered(runs: list[Trained]) -> list[Trained]:
@@ -248,7 +253,8 @@ def _read_drawn(folder: Path, runs: list[Trained]) -> Drawn | None:
         return None
     if function not in ("sample", "restore"):
         raise ValueError(f"its {REQUEST} is from {function!r}, which is neither sample nor restore.")
-    kinds = {"": folder} if function == "sample" else {kind: folder / kind for kind in KINDS}
+    there = (*KINDS, *(kind for kind in COMPARED if (folder / kind).exists()))
+    kinds = {"": folder} if function == "sample" else {kind: folder / kind for kind in there}
     summary = folder / "summary.json"
     return Drawn(
         path=folder,

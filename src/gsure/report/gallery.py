@@ -133,7 +133,7 @@ class Gallery:
     def _columns(self, drawn: Drawn, n: int) -> dict[str, list[Tensor]]:
         """Pictures of the first n: measured, mean, draw, and clean if it is known."""
         is_complex, data = drawn.signals["mean"].header["complex"], self.data(drawn.data)
-        kinds = ("mean", "draw", "baseline")
+        kinds = [kind for kind in drawn.signals if kind != "std"]
         found = {kind: mosaics.as_pictures(drawn.signals[kind][:n], is_complex, self.side) for kind in kinds}
         found["measured"] = found["baseline"] if data is None else self._measured(data, range(n))
         if (truth := self._truth(drawn, n)) is not None:
@@ -232,6 +232,13 @@ class Gallery:
 
         columns = [self._columns(drawn, n) for drawn in group]
         rows = [row("measured", "input", columns[0]["measured"], f"{n} incomplete, noisy measurements.")]
+        for kind, title in (("total_variation", "total variation"), ("gaussian", "Gaussian prior")):
+            for drawn, column in zip(group, columns, strict=True):
+                if kind in column:
+                    psnr = drawn.summary.get(f"PSNR of {kind.replace('_', ' ')}")
+                    words = f"no network, PSNR {psnr}" if psnr else "no network"
+                    rows.append(row(title, words, column[kind], f"The {n} measurements, restored by {title}."))
+                    break
         for drawn, name, column in zip(group, names, columns, strict=True):
             psnr = drawn.summary.get("PSNR of mean")
             words = f"restored, PSNR {psnr}" if psnr else "restored: mean of the draws"

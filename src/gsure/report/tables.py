@@ -22,6 +22,7 @@ METRICS = {
     "precision": ("Precision", "share of the generated signals that look real"),
     "recall": ("Recall", "share of the real signals that the model can generate"),
     "psnr": ("PSNR (dB)", "similarity to the clean signal; 6 dB more is half the error"),
+    "object_psnr": ("PSNR in the object (dB)", "the same for pixels above 10 % of the largest magnitude"),
     "ssim": ("SSIM", "structural similarity to the clean signal; 1 is equal"),
     "nmse": ("NMSE", "squared error divided by the power of the signal"),
     "lpips": ("LPIPS", "perceptual difference from the clean signal"),
@@ -30,7 +31,12 @@ METRICS = {
     "true": ("Error on measurements, true", "computed with the clean signals"),
 }
 """Title and meaning of each metric."""
-VARIANTS = {"draw": "one draw", "baseline": "no model"}
+VARIANTS = {
+    "draw": "one draw",
+    "baseline": "no model",
+    "total_variation": "total variation",
+    "gaussian": "Gaussian prior",
+}
 KINDS = {"denoising": "Denoising", "samples": "Samples", "restorations": "Restorations"}
 FIRST = ("full", "estimate", "frechet", "psnr")
 """Metrics for the headline: the first of these that an evaluation has."""
@@ -257,17 +263,32 @@ def how_drawn(made_of: dict[str, Any]) -> str:
 
 def psnr_table(facts: Facts) -> Table | None:
     """The PSNRs that `gsure restore --clean` writes."""
-    kinds = {"baseline": "no model", "draw": "one draw", "mean": "mean of draws"}
+    caption = "PSNR of the restorations, mean ± standard error. Higher is better; 6 dB more is half the error."
+    return _table_of_restorations(facts, "PSNR of ", caption)
+
+
+def hidden_table(facts: Facts) -> Table | None:
+    """What `gsure restore` writes if it has no clean signals."""
+    caption = (
+        "Prediction of measured entries that were hidden from all methods, in dB: power of these entries over the squared "
+        "error. Higher is better; 0 dB predicts nothing. This comparison needs no clean signals."
+    )
+    return _table_of_restorations(facts, "hidden entries, ", caption)
+
+
+def _table_of_restorations(facts: Facts, prefix: str, caption: str) -> Table | None:
+    kinds = {"baseline": "no model", "total variation": "total variation", "gaussian": "Gaussian prior"}
+    kinds |= {"draw": "one draw", "mean": "mean of draws"}
+    found = [drawn for drawn in facts.restorations if f"{prefix}mean" in drawn.summary]
+    kinds = {kind: name for kind, name in kinds.items() if any(f"{prefix}{kind}" in drawn.summary for drawn in found)}
     rows = [
         Row(
             drawn.label,
             f"{how_drawn(drawn.made_of)}, {number(len(drawn.signals['mean']))} restored, {facts.shown(drawn.path)}",
-            tuple(Cell(str(drawn.summary.get(f"PSNR of {kind}", "–"))) for kind in kinds),
+            tuple(Cell(str(drawn.summary.get(f"{prefix}{kind}", "–"))) for kind in kinds),
         )
-        for drawn in facts.restorations
-        if "PSNR of mean" in drawn.summary
+        for drawn in found
     ]
-    caption = "PSNR of the restorations, mean ± standard error. Higher is better; 6 dB more is half the error."
     return Table(caption, ("", *kinds.values()), tuple(rows)) if rows else None
 
 

@@ -111,6 +111,15 @@ def trained(run: Trained) -> str:
     }[run.role]
 
 
+def judged(facts: Facts) -> str:
+    """Whether the model is better than no model: of its restorations, or else as training ended."""
+    found = [drawn.summary.get("verdict") for drawn in facts.restorations if drawn.run == facts.main]
+    for said in [*found, facts.main.verdict]:
+        if isinstance(said, str):
+            return said
+    return ""
+
+
 def verdict(facts: Facts, errors: Mapping[Path, float], distances: Mapping[Path, float]) -> str:
     """Sentences that compare the denoising error and the Fréchet distance with those of the reference and naive training."""
     run = facts.main

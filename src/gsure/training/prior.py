@@ -10,6 +10,7 @@ from gsure.display import say
 from gsure.gaussian import About, Fitted, fit_gaussian, load_gaussian, save_gaussian
 from gsure.measurement import Measurement
 from gsure.training.examples import Examples
+from gsure.training.model import Loaded
 from gsure.training.run import Run
 
 BATCH = 500
@@ -35,6 +36,13 @@ def open_prior(
     return found
 
 
+def open_stored_prior(loaded: Loaded) -> Fitted | None:
+    """The Gaussian of the run that a denoiser is of; None if that is not known."""
+    if loaded.path is None or not (run := Run(loaded.path)).gaussian.exists():
+        return None
+    return load_gaussian(run.gaussian, loaded.denoiser.basis)[0]
+
+
 def _stored(run: Run, examples: Examples, made_of: dict[str, str]) -> Fitted | None:
     if not run.gaussian.exists():
         return None
@@ -57,6 +65,7 @@ def _fit(examples: Examples, held_out: Examples | None, progress: bool) -> Fitte
         bool(data.header["complex"]),
         (data.coverage == 1).float(),
         data.unit,
+        len(positions),
     )
 
     def batches() -> Iterator[Measurement]:

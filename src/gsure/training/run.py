@@ -75,6 +75,11 @@ class Run:
         return self.path / "gaussian.safetensors"
 
     @property
+    def verdict(self) -> Path:
+        """Written at the end of training: whether the model is better than no model."""
+        return self.path / "verdict.json"
+
+    @property
     def metrics(self) -> Path:
         return self.path / "metrics.jsonl"
 
@@ -257,6 +262,16 @@ def inspect(
     return summarize(Run(Path(path)))
 
 
+def read_verdict(run: Run) -> dict[str, Any]:
+    try:
+        record = json.loads(run.verdict.read_text())
+        if not isinstance(record["verdict"], str):
+            raise TypeError
+    except (ValueError, KeyError, TypeError, RecursionError) as error:
+        raise ValueError(f"{run.verdict} is damaged: delete it, and resume the run.") from error
+    return record
+
+
 def summarize(run: Run) -> dict[str, Any]:
     """Step, loss, speed, validation and checkpoints."""
     config, lines = run.config, run.read_metrics()
@@ -285,6 +300,8 @@ def summarize(run: Run) -> dict[str, Any]:
             for name, words in names.items()
             if name in result
         }
+    if run.verdict.exists():
+        summary = {"verdict": read_verdict(run)["verdict"]} | summary
     if run.best.exists():
         best = checkpoints.read(run.best).header["best"]
         summary["best"] = f"{with_error(best['mean'], best['se'])} at step {best['step']:,}, {best['weights']} weights"

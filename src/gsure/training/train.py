@@ -18,6 +18,7 @@ from gsure.files import record_request, show_resumption
 from gsure.gaussian import Gaussian
 from gsure.training.examples import Curriculum, Unchanging
 from gsure.training.imputation import Imputing
+from gsure.training.judgement import judge_run
 from gsure.training.loop import Loop, accelerated
 from gsure.training.model import choose_device
 from gsure.training.prior import open_prior
@@ -74,6 +75,10 @@ def train(
                 prior = open_prior(run, ready.examples, ready.held_out, accelerator, progress)
                 curriculum = make_curriculum(ready, prior.gaussian, accelerator, progress)
                 loop(ready.state, curriculum, ready.objective, ready.introduction, progress)
+                if ready.state.step == settings.steps:
+                    verdict = judge_run(run, prior, ready.held_out or ready.examples, accelerator, progress)
+                    if progress and accelerator.is_main_process:
+                        say(verdict)
         except OSError as error:
             again = (
                 f"The last checkpoint is complete; fix this and resume with: {show_resumption(ready.config.request)}"
