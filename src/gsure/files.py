@@ -39,7 +39,8 @@ def open_hdf5(path: str | Path) -> "h5py.File":
         raise FileNotFoundError(f"There is no file {path}.") from None
     except OSError as error:
         raise ValueError(
-            f"{path} is not a complete HDF5 file: it is truncated or of another format ({error})."
+            f"{path} is not a complete HDF5 file: it is truncated or of another format ({error}). To make a measurement file "
+            "from an array, a .cfl or a fastMRI file, use gsure import."
         ) from error
 
 

@@ -124,7 +124,8 @@ def _refuse_unet(
     halvings = 2 ** (len(resolutions) - 1)
     if never := [resolution for resolution in attention if resolution not in resolutions]:
         raise ValueError(
-            f"attention is asked for at {never[0]}, but this network has only the resolutions {resolutions}."
+            f"attention is asked for at {never[0]}, but this network has only the resolutions {resolutions}: choose "
+            "attention at one of these, none at all, or a preset for images of this size."
         )
     if size < 1 or size % halvings:
         raise ValueError(

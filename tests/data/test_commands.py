@@ -126,8 +126,37 @@ def test_signals_of_unsuitable_scale_are_reported(here, capsys):
         "--R", 4, "--sigma", 0.001, "--clean", "c.h5", capsys=capsys)  # fmt: skip
     verdict = json.loads(run("inspect", "p.h5", "--json", capsys=capsys))["trainable"]
     rms = float(Signals("c.h5")[:].square().mean().sqrt())
-    assert verdict.startswith("no (signals have root mean square 0.00")
-    assert float(verdict.split()[-2]) == pytest.approx(rms, rel=0.15)  # from a quarter of the lines
+    assert verdict.startswith("no (Signals have a root mean square of 0.00")
+    assert float(verdict.split()[-1].strip(".)")) == pytest.approx(rms, rel=0.15)  # from a quarter of the lines
+
+
+def test_what_cannot_be_trained_on_is_said_with_the_reason(here, capsys, generator):
+    def verdict(*words):
+        return json.loads(run(*words, "--json", "--force", capsys=capsys))["trainable"]
+
+    noise = torch.randn(20, 16, 16, generator=generator, dtype=torch.complex64).numpy()
+    np.save("noise.npy", noise)
+    assert verdict("import", "array", "noise.npy", "m.h5", "--sigma", 2**-0.5).startswith(
+        "no (The noise drowns the signal"
+    )
+    rows = torch.randn(20, 1, 30, generator=generator)
+    np.save("rows.npy", rows.numpy())
+    assert "not images: use --network mlp" in verdict(
+        "import", "array", "rows.npy", "m.h5", "--basis", "Identity", "--sigma", 0.1
+    )
+    np.save("rows.npy", (rows.cumsum(0) / 4).numpy())
+    assert "may be the rows of images" in verdict(
+        "import", "array", "rows.npy", "m.h5", "--basis", "Identity", "--sigma", 0.1, "--scale", 1
+    )
+    _, k = kspace(8, generator)
+    np.save("corner.npy", np.fft.ifftshift(k, axes=(-2, -1)))
+    said = complaint(capsys, "import", "array", "corner.npy", "m.h5", "--sigma", 0.05, "--force")
+    assert "energy in the corners" in said
+    np.save("k.npy", 1e-6 * k)
+    assert verdict("import", "array", "k.npy", "m.h5", "--sigma", 5e-8) == "yes"
+    assert verdict("import", "array", "k.npy", "m.h5", "--sigma", 5e-8, "--scale", 1).startswith("no (Signals have")
+    said = complaint(capsys, "train", "m.h5", "--out", "run", "--network", "mlp", "--batch", 4, "--dry-run")
+    assert "noise schedules expect about 1" in said
 
 
 def test_inspect_says_what_is_in_a_file(here, capsys):
@@ -198,14 +227,15 @@ def test_a_file_with_entries_never_covered_says_that_it_cannot_train(here, gener
     np.save("k.npy", kspace(3, generator)[1])
     np.save("mask.npy", np.arange(16) % 2)
     text = run("import", "array", "k.npy", "m.h5", "--mask", "mask.npy", "--sigma", 0.05, capsys=capsys)
-    assert "no (8 of 16 entries are never measured)" in text
+    assert "no (8 of 16 entries are never measured.)" in text
 
 
 def test_sigma_is_estimated_on_request_and_the_file_records_it(here, generator, capsys):
     np.save("k.npy", kspace(24, generator, size=64)[1])
     summary = json.loads(run("import", "array", "k.npy", "m.h5", "--sigma", "estimate", "--json", capsys=capsys))
     assert summary["sigma_0"]["estimated"] is True
-    assert 0.048 < summary["sigma_0"]["given"] < 0.06  # some signal is there too
+    assert 0.048 < summary["sigma_0"]["in units of the data"] < 0.06  # some signal is there too
+    assert summary["sigma_0"]["given"] == pytest.approx(summary["sigma_0"]["in units of the data"] / summary["scale"])
     images = (
         torch.zeros(8, 1, 32, 32) + torch.linspace(-1, 1, 32) + 0.03 * torch.randn(8, 1, 32, 32, generator=generator)
     )
@@ -221,7 +251,7 @@ def test_mask_and_sigma_may_be_in_the_same_file_as_the_data(here, generator):
         file["k"], file["m"], file["s"] = k * mask, mask, sigma
     np.savez("all.npz", k=k * mask, m=mask, s=sigma)
     for name in ("all.h5", "all.npz"):
-        run("import", "array", name, "m.h5", "--key", "k", "--mask", "m", "--sigma", "s", "--force")
+        run("import", "array", name, "m.h5", "--key", "k", "--mask", "m", "--sigma", "s", "--scale", 1, "--force")
         data = gsure.open("m.h5")
         assert data[:].std.flatten().tolist() == pytest.approx(sigma.tolist())
         assert data[0].mask.flatten().tolist() == mask.astype(float).tolist()
@@ -235,7 +265,9 @@ def test_cfl_with_a_mask_is_imported(here, generator):
         array.astype(np.complex64).ravel(order="F").tofile(f"{name}.cfl")
         (here / f"{name}.hdr").write_text("# Dimensions\n" + " ".join(map(str, array.shape)) + "\n")
     run("import", "cfl", "k.cfl", "m.h5", "--mask", "mask.cfl", "--sigma", 0.05)
-    np.testing.assert_allclose(gsure.open("m.h5")[:].ybar[:, 0], (k * mask).real, atol=1e-6)
+    data = gsure.open("m.h5")
+    np.testing.assert_allclose(data[:].ybar[:, 0] * data.scales()[0], (k * mask).real, atol=1e-5)
+    assert data.max_std * data.scales()[0] == pytest.approx(0.05)
 
 
 def test_import_reads_whatever_corrupt_reads(here, generator):
@@ -252,7 +284,7 @@ def test_import_reads_whatever_corrupt_reads(here, generator):
         ("array", "deep.h5", ["--mask", "scan/mask"]),  # the only array that could be spectra
         ("cfl", "raw", []),  # as BART names it
     ):
-        run("import", kind, path, "m.h5", "--sigma", 0.1, "--force", *options)
+        run("import", kind, path, "m.h5", "--sigma", 0.1, "--scale", 1, "--force", *options)
         measured = gsure.open("m.h5")[:]
         np.testing.assert_allclose(measured.ybar[:, 0], (k * mask).real, atol=1e-6)
         assert (measured.mask == torch.from_numpy(mask)).all()
@@ -379,7 +411,7 @@ def test_a_mask_of_the_complete_shape_serves_all_coils(here, generator):
     mask = torch.rand(3, 2, 8, 6, generator=generator).numpy() < 0.5
     np.save("k.npy", k)
     np.save("mask.npy", mask)
-    run("import", "array", "k.npy", "m.h5", "--mask", "mask.npy", "--sigma", 0.1)
+    run("import", "array", "k.npy", "m.h5", "--mask", "mask.npy", "--sigma", 0.1, "--scale", 1)
     measurement = gsure.open("m.h5")[:]
     for coil in (0, 1):
         for part, values in enumerate((k.real, k.imag)):

@@ -163,12 +163,13 @@ def test_nifti_slices_along_any_axis_scaled_by_the_volume(tmp_path, name, axis):
 
 
 def test_nifti_can_stand_for_a_magnitude_or_be_complex(tmp_path):
-    z = complex_of(Nifti(write_nifti(tmp_path / "v.nii", VOXELS), complex=True)[3])
-    np.testing.assert_allclose(z, np.rot90(VOXELS[..., 3]) / VOXELS.max(), atol=1e-6)
+    found = Nifti(write_nifti(tmp_path / "v.nii", VOXELS), complex=True)[3]
+    np.testing.assert_allclose(complex_of(found) * found.scale, np.rot90(VOXELS[..., 3]), rtol=1e-5, atol=1e-4)
     volume = noise(6, 6, 4)
     path = write_nifti(tmp_path / "z.nii.gz", volume)
     sample = Nifti(path, complex=True)[2]
-    np.testing.assert_allclose(complex_of(sample), np.rot90(volume[..., 2]) / np.abs(volume).max(), atol=1e-6)
+    np.testing.assert_allclose(complex_of(sample) * sample.scale, np.rot90(volume[..., 2]), rtol=1e-5)
+    assert np.sqrt((sample.x**2).mean()) == pytest.approx(1, abs=0.4)
     with pytest.raises(ValueError, match=r"z\.nii\.gz holds complex64.*need the option complex"):
         Nifti(path)
 
@@ -341,9 +342,10 @@ def test_cfl_flattens_all_but_two_dimensions_in_column_major_order(tmp_path):
     for path in (stem, stem.with_suffix(".cfl"), stem.with_suffix(".hdr"), tmp_path):
         source = Cfl(path)
         assert (len(source), source.shape, source.is_complex) == (6, (2, 4, 6), True)
-        largest = np.abs(array).max()
-        np.testing.assert_allclose(complex_of(source[4]), array[:, :, 0, 1, 1] / largest, atol=1e-6)
-        assert (source[4].group, source[4].scale) == ("z", pytest.approx(float(largest)))
+        scale = source[4].scale
+        np.testing.assert_allclose(complex_of(source[4]), array[:, :, 0, 1, 1] / scale, atol=1e-6)
+        assert source[4].group == "z"
+        assert np.sqrt(np.mean([(source[k].x ** 2).mean() for k in range(6)])) == pytest.approx(1, abs=0.3)
     np.testing.assert_allclose(complex_of(Cfl(stem, scale=2.0)[5]), array[:, :, 0, 2, 1] / 2, atol=1e-6)
     assert_describes_itself(source)
     assert guess_kind(tmp_path / "z.hdr") == guess_kind(tmp_path) == "cfl"
@@ -418,9 +420,11 @@ def test_ismrmrd_readouts_become_images(tmp_path, averages):
     assert (source.kind, len(source), source.shape) == ("ismrmrd", 6, (2, 8, 10))
     cropped = image[..., 4:12, :]  # readouts are twice as long as the reconstructed field of view
     for index in range(6):
-        expected = cropped[index // 3, index % 3, 0] / np.abs(cropped).max()
+        expected = cropped[index // 3, index % 3, 0] / source[index].scale
         np.testing.assert_allclose(complex_of(source[index]), expected, atol=1e-5)
-        assert (source[index].group, source[index].scale) == ("raw", pytest.approx(float(np.abs(cropped).max())))
+        assert source[index].group == "raw"
+    rms = np.sqrt((np.abs(cropped) ** 2).mean() / 2)
+    assert source[0].scale == pytest.approx(rms, rel=0.2)
     assert_describes_itself(source)
 
 

@@ -37,7 +37,7 @@ COLUMNS = (np.arange(12) % 3 != 0).astype(float)
 )
 def test_a_mask_of_any_shape_that_broadcasts_means_the_same_columns(mask, mask_shape, says, capsys):
     y = kspace()
-    data = gsure.from_arrays(y, mask, 0.1)
+    data = gsure.from_arrays(y, mask, 0.1, scale=1)
     assert (len(data), data.shape, data.mask_shape) == (6, (2, 16, 12), mask_shape)
     assert says in capsys.readouterr().err
     kept = np.broadcast_to(mask, y.shape) if np.ndim(mask) < 4 else np.broadcast_to(mask[:, 0], y.shape)
@@ -55,6 +55,34 @@ def test_it_says_how_it_takes_the_arrays(capsys):
     assert "% of the energy of y lies where the mask is 0, and is not used" in said
     gsure.from_arrays(kspace(), COLUMNS, 0.1, verbose=False)
     assert not capsys.readouterr().err
+
+
+@pytest.mark.parametrize("unit", [1e-6, 1.0, 4000.0])
+def test_each_group_is_brought_to_the_same_size_whatever_its_unit(unit):
+    y = kspace() * np.repeat([unit, 50 * unit], 3)[:, None, None]
+    sigma = 0.05 * np.repeat([unit, 50 * unit], 3)
+    data = gsure.from_arrays(y, COLUMNS, sigma, groups=list("aaabbb"), verbose=False)
+    assert [len(set(part)) for part in np.split(data.scales(), 2)] == [1, 1]
+    for some in (data[:3], data[3:]):
+        assert float(some.ybar.square().mean().sqrt()) == pytest.approx(1, abs=0.3)
+    torch.testing.assert_close(data[:3].std * data.scales()[0], torch.full((3, 1, 1, 1), 0.05 * unit))
+    x = data.basis.to_signal(data[:].ybar) * torch.from_numpy(data.scales()).reshape(-1, 1, 1, 1)
+    expected = gsure.Fourier().to_spectral(x)
+    np.testing.assert_allclose(gsure.as_complex(expected)[:, 0].numpy(), y * COLUMNS, atol=1e-4 * 50 * unit)
+
+
+def test_real_images_keep_their_range_and_zeros_are_refused(outside):
+    images = np.random.default_rng(0).uniform(-1, 1, (4, 8, 8))
+    options = {"basis": gsure.Identity(), "verbose": False}
+    assert gsure.from_arrays(images, 1, 0.1, **options).scales().tolist() == [1, 1, 1, 1]
+    assert gsure.from_arrays(255 * images, 1, 0.1, **options).scales()[0] == pytest.approx(150, rel=0.2)
+    y = kspace()
+    y[:2] = 0
+    assert gsure.from_arrays(y, 1, 0.1, verbose=False).scales()[0] > 0  # some empty slices
+    with pytest.raises(ValueError, match="Volume empty is zero everywhere: remove it, or give a scale"):
+        gsure.from_arrays(y, 1, 0.1, groups=["empty"] * 2 + ["full"] * 4, verbose=False)
+    with pytest.raises(ValueError, match="scale is auto, a number, or one for each sample, not 'rms'"):
+        gsure.from_arrays(y, 1, 0.1, scale="rms", verbose=False)
 
 
 def test_numpy_torch_complex_and_real_pairs_are_the_same():
@@ -75,10 +103,10 @@ def test_numpy_torch_complex_and_real_pairs_are_the_same():
 
 def test_noise_can_differ_by_sample_and_by_entry():
     y = kspace()
-    by_sample = gsure.from_arrays(y, COLUMNS, np.linspace(0.1, 0.6, 6), verbose=False)[:]
+    by_sample = gsure.from_arrays(y, COLUMNS, np.linspace(0.1, 0.6, 6), scale=1, verbose=False)[:]
     torch.testing.assert_close(by_sample.std.flatten(), torch.linspace(0.1, 0.6, 6))
     columns = np.linspace(0.1, 0.3, 12)
-    by_column = gsure.from_arrays(y, COLUMNS, columns, verbose=False)
+    by_column = gsure.from_arrays(y, COLUMNS, columns, scale=1, verbose=False)
     expected = torch.from_numpy(COLUMNS * columns).float().expand(6, 1, 1, 12)
     torch.testing.assert_close(by_column[:].mask * by_column[:].std, expected)
     assert by_column.max_std == pytest.approx(float(expected.max()))

@@ -5,17 +5,19 @@ the command needs when it runs, so `--help` imports neither torch nor the other 
 whose functions they call.
 """
 
+import difflib
 import importlib
 import inspect
 import json
 import os
+import re
 import shutil
 import sys
 from argparse import Action, _HelpAction
 from collections.abc import Callable, Collection, Sequence
 from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass
-from typing import Any, Literal, get_args, get_origin
+from typing import Any, Literal, NoReturn, get_args, get_origin
 
 from jsonargparse import SUPPRESS, ActionYesNo, ArgumentParser, DefaultHelpFormatter, Namespace
 
@@ -97,6 +99,50 @@ class Options:
             self.group.add_argument(name, type=kind, help=about, metavar=metavar, **others)
 
 
+class Parser(ArgumentParser):
+    """Says what is wrong with a command line in one sentence."""
+
+    def error(self, message: str, ex: Exception | None = None) -> NoReturn:
+        chosen: ArgumentParser = getattr(ex, "subcommand_parser", None) or self
+        if found := re.fullmatch(r"the following arguments are required: (\w+)\..*", message):
+            commands: Any = self._subcommands_action
+            chosen = commands._name_parser_map[found[1]]
+        sys.stderr.write(f"usage: {chosen.usage}\n{chosen.prog}: {_in_plain_words(message, chosen)}\n")
+        sys.stderr.write(f"{chosen.prog} --help shows all options.\n")
+        self.exit(2)
+
+
+def _in_plain_words(message: str, parser: ArgumentParser) -> str:
+    """What jsonargparse complains of, without its vocabulary."""
+    options = {name: action for action in parser._actions for name in (action.dest, *action.option_strings)}
+
+    def shown(name: str) -> str:
+        action = options.get(name)
+        return action.option_strings[0] if action is not None and action.option_strings else name.upper()
+
+    if found := re.fullmatch(r"the following arguments are required: (.*)", message):
+        missing = [shown(name.partition(".")[2]) for name in found[1].split(", ")]
+        return f"{' and '.join(missing)} must be given."
+    if found := re.fullmatch(r'Parser key "([\w.]+)":\s+Expected a (.*)\. Got value: (.*)', message, re.DOTALL):
+        name, kind, value = found.groups()
+        if kind.startswith("typing.Literal"):
+            values = ", ".join(word.strip("'\" ") for word in kind.partition("[")[2].rstrip("]").split(","))
+            return f"{shown(name)} is one of {values}; {value} is not."
+        kinds = {"<class 'int'>": "an integer", "<class 'float'>": "a number"}
+        return f"{shown(name)} is {kinds.get(kind, kind)}, but {value} was given."
+    if found := re.fullmatch(r"unrecognized arguments: (.*)", message):
+        word = found[1].split()[0].partition("=")[0]
+        known = [name for action in parser._actions for name in action.option_strings]
+        near = difflib.get_close_matches(word, known, 1)
+        return f"there is no {'option' if word.startswith('-') else 'argument'} {word}" + (
+            f"; did you mean {near[0]}?" if near else "."
+        )
+    if found := re.fullmatch(r"argument subcommand: invalid choice: '(.*)' \(choose from .*\)", message):
+        near = difflib.get_close_matches(found[1], COMMANDS, 1)
+        return f"there is no command {found[1]}" + (f"; did you mean {near[0]}?" if near else ".")
+    return message
+
+
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run a command line. Returns 0, 2 for a mistake that the user can fix, 1 for a dead worker, 130 if interrupted."""
     words = sys.argv[1:] if arguments is None else list(arguments)
@@ -128,11 +174,11 @@ def _complain(name: str, message: str, code: int) -> int:
     return code
 
 
-def make_parser(complete: Collection[str] = tuple(COMMANDS)) -> ArgumentParser:
+def make_parser(complete: Collection[str] = tuple(COMMANDS)) -> Parser:
     """The parser of the command line. Commands that are not in `complete` get their line of help, but no options."""
     about = "Train diffusion models from noisy, incomplete measurements alone, and use them."
     first = "examples:\n  gsure demo\n  gsure train measurements.h5 --out runs/first"
-    parser = ArgumentParser(
+    parser = Parser(
         prog="gsure",
         usage="gsure COMMAND [options]",
         description=about,
@@ -145,7 +191,7 @@ def make_parser(complete: Collection[str] = tuple(COMMANDS)) -> ArgumentParser:
         title="commands", description="gsure COMMAND --help shows the options of a command."
     )
     for name, (_, text) in COMMANDS.items():
-        sub = ArgumentParser(description=text, allow_abbrev=False, formatter_class=Help)
+        sub = Parser(description=text, allow_abbrev=False, formatter_class=Help)
         if name in complete:
             command = _load(name)
             sub.usage = command.usage
@@ -192,6 +238,7 @@ def show(summary: dict[str, Any], as_json: bool) -> None:
     if as_json:
         sys.stdout.write(json.dumps(summary, ensure_ascii=False) + "\n")
         return
+    summary = {key: value for key, value in summary.items() if value not in (None, [], ())}
     width = max(map(len, summary))
     sys.stdout.writelines(f"{key:<{width}}  {in_words(value)}\n" for key, value in summary.items())
 

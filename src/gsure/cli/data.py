@@ -118,12 +118,14 @@ def _import_options(parser: ArgumentParser) -> None:
     data.add("path", str, "file or folder of measured spectra")
     data.add("out", str, "measurement file to write")
     about = (
-        "standard deviation of the noise after scaling; or estimate; or a .npy file or dataset with one value a sample"
+        "standard deviation of the noise, in the units of the data; or estimate; or a .npy file or dataset with one value a "
+        "sample"
     )
     data.add("--sigma", float | str, about, metavar="X", required=True)
     data.add("--mask", str, ".npy, .cfl or dataset of the masks; without it, zeros were not measured", metavar="FILE")
     data.add("--basis", str, "basis in which the data was measured", "Fourier")
-    data.add("--scale", float, "divide by this (fastMRI knees: 7e-5)", 1.0)
+    about = "divide by this; auto brings each volume to a root mean square of about 1"
+    data.add("--scale", float | Literal["auto"], about, "auto", metavar="X|auto")
     data.add("--key", str, "dataset of the HDF5 file")
     data.add("--slices", tuple[int, int], "fastmri: first and last slice", metavar="[N,N]")
     _add_output(parser)
@@ -171,7 +173,7 @@ COMMANDS = {
         _import_options,
         _import,
         (
-            "gsure import fastmri singlecoil_test knees.h5 --sigma estimate --scale 7e-5",
+            "gsure import fastmri singlecoil_test knees.h5 --sigma estimate",
             "gsure import array kspace.npy k.h5 --mask mask.npy --sigma 0.01",
         ),
     ),

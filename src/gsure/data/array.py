@@ -1,8 +1,8 @@
 """`array`: signals, or measured spectra, in NumPy files (.npy, memory-mapped; .npz, loaded) or in a dataset of an HDF5 file.
 
 Signals have shape (N, height, width), (N, channels, height, width), or (N, n) for vectors, which become (1, 1, n). Unsigned
-integers are intensities: the range from 0 to the maximum of the type becomes -1..1. Real floats must lie in [-1, 1], and
-complex values should have magnitudes of about 1. If they do not, set `scale`, by which values are divided.
+integers are intensities: the range from 0 to the maximum of the type becomes -1..1. Real floats must lie in [-1, 1]; if
+they do not, set `scale`, by which values are divided. Complex values are brought to a root mean square of about 1.
 """
 
 import zipfile
@@ -12,6 +12,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
+from gsure.data.scaling import READ, evenly_spread, rms_of_pairs, rms_of_samples
 from gsure.data.source import (
     DAMAGED,
     Sample,
@@ -92,9 +93,10 @@ class Array(Source):
             scale = self.scale or float(1 if raw.dtype.kind == "b" else np.iinfo(raw.dtype).max)
             return Sample.of_intensities(raw.astype(np.float32), group, 0.0, scale)
         refuse_nonfinite(raw, what)
-        scale = self.scale or 1.0
         if self.is_complex:
+            scale = self.scale or kept(_Size(self.array), self.array.file)
             return Sample(in_pairs(raw / scale), group, scale)
+        scale = self.scale or 1.0
         largest = float(np.abs(raw).max())
         if self.scale is None and largest > 1 + 1e-6:
             raise ValueError(
@@ -105,6 +107,17 @@ class Array(Source):
 
     def _content(self) -> dict[str, Any]:
         return {"array": self.array.name, "dtype": str(self.array.dtype), **summary(sizes([self.array.file]))}
+
+
+@dataclass(frozen=True)
+class _Size:
+    """The scale of complex images. It is a dataclass because `kept` caches by equality."""
+
+    array: StoredArray
+
+    def __call__(self, file: str) -> float:
+        some = (self.array[int(index)] for index in evenly_spread(READ, self.array.shape[0]))
+        return rms_of_samples([rms_of_pairs(values) for values in some], file)
 
 
 @dataclass(frozen=True)
@@ -131,6 +144,9 @@ class ArraySpectra:
     @property
     def is_complex(self) -> bool:
         return self.values.dtype.kind == "c"
+
+    def volume(self, index: int) -> str:
+        return self.group or "all samples"
 
     def __len__(self) -> int:
         return self.values.shape[0]

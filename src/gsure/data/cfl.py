@@ -12,6 +12,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
+from gsure.data.scaling import rms_of_pairs, rms_of_samples
 from gsure.data.source import (
     Sample,
     Source,
@@ -33,8 +34,8 @@ class Cfl(Source):
     """The first two dimensions are height and width; all further ones (slices, coils, time) are flattened into samples.
 
     `path` is the .cfl or .hdr file, their common name without the ending (as in BART), or a folder. Values are divided by
-    `scale`, by default the largest magnitude of each file. The group is the file. Transform fully sampled k-space to images
-    with `bart fft -i 3`; read undersampled k-space with `gsure import`.
+    `scale`, by default such that the root mean square of each file is about 1. The group is the file. Transform fully sampled
+    k-space to images with `bart fft -i 3`; read undersampled k-space with `gsure import`.
     """
 
     kind: ClassVar[str] = "cfl"
@@ -65,7 +66,7 @@ class Cfl(Source):
     def _read(self, index: int) -> Sample:
         number, at = locate(self.ends, index)
         file = self.files[number]
-        scale = self.scale or kept(_largest, file)
+        scale = self.scale or kept(_size, file)
         plane = kept(_planes, file)[..., at]
         refuse_nonfinite(plane, f"Image {at} of {file}")
         return Sample(in_pairs(plane / np.float32(scale)), name_in(self.path, file, ".cfl"), scale)
@@ -114,11 +115,8 @@ def _planes(file: str) -> np.ndarray:
     return np.memmap(file, np.complex64, "r", shape=(*dims[:2], math.prod(dims[2:])), order="F")
 
 
-def _largest(file: str) -> float:
-    largest, images = 0.0, _planes(file)
+def _size(file: str) -> float:
+    images = _planes(file)
     for at in range(images.shape[-1]):
         refuse_nonfinite(images[..., at], f"Image {at} of {file}")
-        largest = max(largest, float(np.abs(images[..., at]).max()))
-    if largest == 0:
-        raise ValueError(f"{file} is zero everywhere: remove it.")
-    return largest
+    return rms_of_samples([rms_of_pairs(images[..., at]) for at in range(images.shape[-1])], file)

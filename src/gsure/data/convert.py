@@ -10,8 +10,10 @@ import torch
 from gsure.basis import Basis, Fourier, check_basis
 from gsure.data.array import ArraySpectra, choose_array, read_beside
 from gsure.data.cfl import cfl_file, stacked
+from gsure.data.domain import CHECKED, wrong_domain
 from gsure.data.fastmri import FastMRISpectra
 from gsure.data.measurements import Measurements, open_measurements
+from gsure.data.scaling import RULE, Scale, choose_scales, evenly_spread
 from gsure.data.source import Spectra, Spectrum, check_scale, refuse_nonfinite
 from gsure.data.writer import Writer
 from gsure.display import bar
@@ -31,7 +33,7 @@ def convert(
     *,
     mask: str | Path | None = None,
     basis: Basis | None = None,
-    scale: float = 1.0,
+    scale: Scale = "auto",
     key: str | None = None,
     slices: tuple[int, int] | None = None,
     limit: int | None = None,
@@ -39,7 +41,10 @@ def convert(
     force: bool = False,
     progress: bool = False,
 ) -> Measurements:
-    """Write measured spectra, divided by `scale`, to a measurement file. `sigma_0` is the noise level after the division.
+    """Write measured spectra to a measurement file. `sigma_0` is the noise level in the units of the data.
+
+    Spectra are divided by `scale`, which the file records, so that results have the units of the data again. By default, each
+    volume is brought to a root mean square of about 1; real images between -1 and 1 stay as they are.
 
     fastmri  a file or a folder of files with `kspace` and `mask`, as in fastMRI's test set; `slices` is (first, last)
     cfl      BART's .cfl/.hdr, whose first two dimensions are height and width; `mask` is a .cfl or .npy
@@ -52,19 +57,32 @@ def convert(
     """
     request = record_request("convert", locals())
     basis = basis or Fourier()
-    check_scale(scale)
+    if not isinstance(scale, str):
+        check_scale(scale)
+    elif scale != "auto":
+        raise ValueError(f"scale is auto or a number, not {scale!r}.")
     path = cfl_file(path) if kind == "cfl" else Path(path).expanduser()
     files = [Path(name).expanduser() for name in (mask, sigma_0) if isinstance(name, str | Path) and Path(name).suffix]
     refuse_inputs([out], [path, *files])
     spectra = _open_spectra(kind, path, mask, key, slices)
     first, n = spectra[0], len(spectra) if limit is None else min(limit, len(spectra))
     check_basis(basis, first.ybar.shape)
-    sigma = _sigma(sigma_0, spectra, basis, scale, n, path)
+    if limit is not None and limit < 1:
+        raise ValueError(f"Nothing would be written: give a limit of at least 1, not {limit}.")
+    _refuse_wrong_domain(spectra, basis, n, path)
+    scales = _scales(spectra, scale, n)
+    raw = _sigma(sigma_0, spectra, basis, n, path)
+    sigma = [level / factor for level, factor in zip(raw, scales, strict=True)]
     header: dict[str, Any] = {
         "source": {"kind": kind, "path": str(path), "mask": None if mask is None else str(mask)},
         "complex": spectra.is_complex,
         "corruption": {"name": "as measured"},
-        "sigma_0": {"given": sigma[0] if len(set(sigma)) == 1 else str(sigma_0), "estimated": sigma_0 == "estimate"},
+        "sigma_0": {
+            "given": sigma[0] if len(set(sigma)) == 1 else [min(sigma), max(sigma)],
+            "in units of the data": raw[0] if len(set(raw)) == 1 else [min(raw), max(raw)],
+            "estimated": sigma_0 == "estimate",
+        },
+        "scaled by": RULE if scale == "auto" else scale,
         "seed": None,
         "request": request,
     }
@@ -73,7 +91,7 @@ def convert(
     )
     with writer, bar("converting", n, progress) as advance:
         for index in range(n):
-            _append(writer, spectra[index], index, first, scale, sigma[index])
+            _append(writer, spectra[index], index, first, scales[index], sigma[index])
             advance(1)
     return open_measurements(out, basis)
 
@@ -91,10 +109,28 @@ def _append(writer: Writer, spectrum: Spectrum, index: int, first: Spectrum, sca
     writer.append(measurement, [group], [scale], torch.tensor([sigma]))
 
 
-def _sigma(given: float | str, spectra: Spectra, basis: Basis, scale: float, n: int, path: Path) -> list[float]:
+def _refuse_wrong_domain(spectra: Spectra, basis: Basis, n: int, path: Path) -> None:
+    some = [spectra[int(index)].ybar for index in evenly_spread(CHECKED, n)]
+    if len({ybar.shape for ybar in some}) == 1 and (problem := wrong_domain(np.stack(some), basis)):
+        raise ValueError(f"{path}: {problem}")
+
+
+def _scales(spectra: Spectra, scale: Scale, n: int) -> list[float]:
+    if not isinstance(scale, str):
+        return [scale] * n
+
+    def read(index: int) -> np.ndarray:
+        ybar, mask, group = spectra[index]
+        refuse_nonfinite(ybar, f"Sample {index}, of group {group},")
+        return ybar * mask
+
+    return choose_scales(read, [spectra.volume(index) for index in range(n)], spectra.is_complex).tolist()
+
+
+def _sigma(given: float | str, spectra: Spectra, basis: Basis, n: int, path: Path) -> list[float]:
     """One noise level per sample: given, estimated, or read from a .npy file or an array in the same file as the data."""
     if given == "estimate":
-        given = estimate_sigma([spectra[i] for i in range(min(len(spectra), 32))], basis) / scale
+        given = estimate_sigma([spectra[i] for i in range(min(len(spectra), 32))], basis)
     if not isinstance(given, str):
         return [float(given)] * n
     values = read_beside(given, path)

@@ -135,6 +135,9 @@ class FastMRISpectra:
     def __len__(self) -> int:
         return self.ends[-1]
 
+    def volume(self, index: int) -> str:
+        return name_in(self.path, self.files[locate(self.ends, index)[0]], *ENDINGS)
+
     def __getitem__(self, index: int) -> Spectrum:
         number, within = locate(self.ends, index)
         file = self.files[number]

@@ -90,7 +90,10 @@ def open_shard(path: Path, holds: Holds) -> Shard:
     """A file, checked in full."""
     with open_hdf5(path) as file:
         if (found := marked(file, path)) != holds:
-            raise ValueError(f"{path} holds {found}, where {holds} are wanted.")
+            remedy = "give the file that gsure corrupt, import or save wrote, not that of --clean"
+            if holds == "signals":
+                remedy = "give the file that --clean of gsure corrupt wrote, or a folder of gsure sample or restore"
+            raise ValueError(f"{path} holds {found}, but {holds} are needed here: {remedy}.")
         return _Reader(path, file, holds).shard()
 
 

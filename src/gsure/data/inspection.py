@@ -3,12 +3,18 @@
 from pathlib import Path
 from typing import Any
 
+from gsure.data.domain import CHECKED, wrong_domain
 from gsure.data.file import holds, shard_files
 from gsure.data.measurements import Measurements, Signals, open_clean, open_measurements
 from gsure.display import number
 from gsure.files import as_request, refuse_existing, refuse_inputs, show_request
 from gsure.measurement import Measurement
 from gsure.plotting import as_picture, draw_measurements, tint_missing
+
+MAX_READ, MIN_READ = 512, 8
+"""Samples that are read to judge a file, at most; and at least, to say that noise drowns the signal."""
+ROWS_ALIKE = 0.8
+"""Correlation of vectors with the one before, above which they may be the rows of an image."""
 
 
 def inspect_file(
@@ -56,23 +62,58 @@ def _common(data: Measurements | Signals) -> dict[str, Any]:
     }
 
 
-def _advice(data: Measurements, some: Measurement) -> str:
-    """Whether signals have the magnitude that noise schedules expect, from an unbiased estimate of their power."""
-    power = ((some.ybar.double() ** 2 - (some.mask * some.std).double() ** 2) / data.coverage).flatten(1).mean(1)
+def why_untrainable(data: Measurements, network: str = "unet") -> list[str]:
+    """Reasons why a model cannot learn from these measurements, a sentence each; none if it can.
+
+    Entries that are never measured are not among them: some settings allow them.
+    """
+    some = data[: min(len(data), MAX_READ)]
+    reasons = [_not_images(data, some, network), _wrong_size(data, some)]
+    return [
+        reason for reason in [*reasons, wrong_domain(some.ybar[:CHECKED].numpy(), data.basis)] if reason is not None
+    ]
+
+
+def _not_images(data: Measurements, some: Measurement, network: str) -> str | None:
+    if network != "unet" or len(data.shape) != 3 or min(data.shape[1:]) > 1:
+        return None
+    shape = " × ".join(map(str, data.shape[1:]))
+    x = data.basis.to_signal(some.ybar).flatten(1).double()
+    alike = float((x[:-1] * x[1:]).sum() / x[:-1].square().sum().clamp(min=1e-30)) if len(x) > 8 else 0.0
+    if alike > ROWS_ALIKE:
+        return (
+            f"Signals are {shape}, and each is like the one before it: they may be the rows of images. Save the images as an "
+            "array (N, height, width)."
+        )
+    return f"Signals are {shape}, not images: use --network mlp."
+
+
+def _wrong_size(data: Measurements, some: Measurement) -> str | None:
+    """Noise schedules expect a root mean square of about 1. It is computed from an unbiased estimate of the power."""
+    coverage = data.coverage.clamp(min=1e-12)
+    power = ((some.ybar.double() ** 2 - (some.mask * some.std).double() ** 2) / coverage).flatten(1).mean(1)
     mean, error = float(power.mean()), float(power.std(correction=0)) / len(power) ** 0.5
-    if mean <= 3 * error:
-        return "yes" if len(power) < 2 else "yes (but noise hides how large the signals are, which should be about 1)"
-    rms = mean**0.5
-    if 0.1 <= rms <= 10:
-        return "yes"
-    return f"no (signals have root mean square {rms:.2g}, but schedules expect about 1: divide them by {rms:.2g} first)"
+    if len(power) >= MIN_READ and mean <= 3 * error:
+        return (
+            f"The noise drowns the signal: its std is {number(data.max_std, 3)}, and what was measured has no more power than "
+            "that explains. Check the noise level."
+        )
+    rms = max(mean, 0.0) ** 0.5
+    if mean <= 3 * error or 0.1 <= rms <= 10:
+        return None
+    return (
+        f"Signals have a root mean square of {rms:.2g}, but noise schedules expect about 1: make the file again with --scale "
+        f"auto, or divide by {rms:.2g}."
+    )
 
 
 def _summary(data: Measurements) -> dict[str, Any]:
-    some = data[: min(len(data), 512)]
+    some = data[: min(len(data), MAX_READ)]
     kept = some.mask.expand_as(some.ybar).flatten(1).mean(1)
     coverage = data.coverage
     never = int((coverage == 0).sum())
+    reasons = [f"{never} of {coverage.numel()} entries are never measured."] if never else []
+    reasons += why_untrainable(data)
     sigma_0 = data.header["sigma_0"]
     return _common(data) | {
         "basis": str(data.basis),
@@ -92,7 +133,7 @@ def _summary(data: Measurements) -> dict[str, Any]:
         },
         "sigma_0": sigma_0,
         "largest std": data.max_std,
-        "trainable": f"no ({never} of {coverage.numel()} entries are never measured)" if never else _advice(data, some),
+        "trainable": "yes" if not reasons else f"no ({' '.join(reasons)})",
     }
 
 

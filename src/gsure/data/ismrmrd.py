@@ -11,6 +11,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
+from gsure.data.scaling import rms_of_pairs, rms_of_samples
 from gsure.data.source import (
     Sample,
     Source,
@@ -54,7 +55,8 @@ class Encoding:
 
 @dataclass(frozen=True)
 class Ismrmrd(Source):
-    """Files with several coils need `coil`. Images are divided by `scale`, by default the largest magnitude of the file.
+    """Files with several coils need `coil`. Images are divided by `scale`, by default such that their root mean
+    square is about 1.
 
     The group is the file. Undersampled files are measurements, not a source: save their k-space and mask as arrays, and use
     `gsure import array`.
@@ -107,7 +109,7 @@ class Ismrmrd(Source):
         return centre_crop(to_image(kspace / np.maximum(count, 1)), *encoding.crop)
 
     def _read(self, index: int) -> Sample:
-        scale = self.scale or kept(_Largest(self), self.file)
+        scale = self.scale or kept(_Size(self), self.file)
         return Sample(in_pairs(self._image(index) / np.float32(scale)), Path(self.file).stem, scale)
 
     def _content(self) -> dict[str, Any]:
@@ -115,16 +117,13 @@ class Ismrmrd(Source):
 
 
 @dataclass(frozen=True)
-class _Largest:
-    """Finds the largest magnitude of all images. It is a dataclass because `kept` caches by equality."""
+class _Size:
+    """The scale of all images. It is a dataclass because `kept` caches by equality."""
 
     source: Ismrmrd
 
     def __call__(self, file: str) -> float:
-        largest = max(float(np.abs(self.source._image(index)).max()) for index in range(len(self.source)))
-        if largest == 0:
-            raise ValueError(f"{file} is zero everywhere: remove it.")
-        return largest
+        return rms_of_samples([rms_of_pairs(self.source._image(index)) for index in range(len(self.source))], file)
 
 
 def _heads(path: Path) -> tuple[str, Any, np.ndarray]:

@@ -18,6 +18,7 @@ from torch.utils.data import Dataset
 
 from gsure.basis import Basis, Cosine, Dense, Fourier, Hadamard, Hartley, Identity
 from gsure.data.file import Holds, Shard, open_shard, shard_files
+from gsure.data.scaling import evenly_spread
 from gsure.measurement import Measurement
 from gsure.random import Stream, keyed_generator
 
@@ -298,9 +299,3 @@ def as_complex(x: Float[Tensor, "b c *n"], is_complex: bool = True) -> Tensor:
     tensor([[[1.+2.j]]])
     """
     return torch.complex(x[:, 0::2], x[:, 1::2]) if is_complex else x
-
-
-def evenly_spread(n: int, total: int) -> np.ndarray:
-    """At most n of the positions 0..total-1, from all over the range."""
-    n = min(n, total)
-    return np.arange(n) * total // n

@@ -6,7 +6,7 @@ Arrays can be meant in more than one way. `from_arrays` says how it takes them, 
 import math
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import torch
@@ -14,8 +14,10 @@ from torch import Tensor
 
 import gsure
 from gsure.basis import Basis, Dense, Fourier, Identity, check_basis
+from gsure.data.domain import CHECKED, wrong_domain
 from gsure.data.file import RowsInMemory, Shard
-from gsure.data.measurements import Measurements, Signals, evenly_spread
+from gsure.data.measurements import Measurements, Signals
+from gsure.data.scaling import choose_scales, evenly_spread
 from gsure.data.source import in_pairs
 from gsure.data.writer import Writer
 from gsure.display import bar, number, say
@@ -25,12 +27,6 @@ from gsure.measurement import Measurement
 Array = np.ndarray | Tensor
 Number = int | float | bool
 SAVED_AT_ONCE = 256
-CENTRE = 1 / 4
-"""Side of the centre of k-space, as a share of each side, in which images of anything have most of their energy."""
-MOST = 0.5
-"""More than this share of the energy is most of it. White noise has 1/16 in the centre."""
-CHECKED = 32
-"""Samples that are checked for being images instead of k-space."""
 
 
 def from_arrays(
@@ -39,7 +35,7 @@ def from_arrays(
     sigma: Array | Number,
     basis: Basis | None = None,
     groups: Sequence[str] | None = None,
-    scale: Array | Number = 1.0,
+    scale: Array | Number | Literal["auto"] = "auto",
     *,
     unit: Sequence[int] = (),
     verbose: bool = True,
@@ -54,25 +50,27 @@ def from_arrays(
             number, one per sample (N,), or one per entry in any shape that broadcasts like `mask`
     basis   where y was measured; for complex y, `Fourier()`
     groups  the volume, subject or file of each sample: slices of one group are never split between training and validation
-    scale   y is divided by this number, or by one per sample; results are multiplied by it again
+    scale   y is divided by this number, or by one per sample; results are multiplied by it again. By default, each group is
+            brought to a root mean square of about 1; real images between -1 and 1 stay as they are
     unit    block of mask entries that are measured or missing together, such as (4, 4)
 
     It prints how it takes the arrays, unless `verbose=False`.
 
     >>> y = np.ones((5, 6, 4), np.complex64)
     >>> from_arrays(y, mask=np.array([0, 1, 1, 0]), sigma=0.1, verbose=False)
-    Measurements(5 of shape (2, 6, 4), Fourier(), std up to 0.1, the measurements in memory)
+    Measurements(5 of shape (2, 6, 4), Fourier(), std up to 0.2, the measurements in memory)
     """
     given = {"y": _about(y), "mask": _about(mask), "sigma": _about(sigma), "basis": basis, "scale": _about(scale)}
     request = record_request("from_arrays", given)
     values, is_complex, basis, read_y = _values(_numpy("y", y), basis)
     n, shape = len(values), values.shape[1:]
-    scales = _scales(_numpy("scale", scale), n)
     kept, read_mask = _broadcast("mask", _numpy("mask", mask), values.shape, is_complex)
     _refuse_mask(kept)
+    scales = _scales(scale, values, kept, groups, is_complex)
     std, read_sigma = _noise(_numpy("sigma", sigma), values.shape, is_complex, scales)
     values = values / scales.reshape(-1, *[1] * len(shape)).astype(np.float32)
-    _refuse_other_domain(values, basis)
+    if problem := wrong_domain(values[evenly_spread(CHECKED, n)], basis):
+        raise ValueError(problem)
     dropped = _energy_outside(values, kept)
     check_basis(basis, shape)
     source = {"kind": "arrays", "y": read_y, "mask": read_mask, "sigma": read_sigma}
@@ -81,7 +79,10 @@ def from_arrays(
         basis,
     )
     if verbose:
-        lines = [f"y: {read_y}", f"mask: {read_mask}", f"sigma: {read_sigma}"]
+        divided = (
+            number(float(scales[0])) if len(set(scales)) == 1 else f"{number(scales.min())} to {number(scales.max())}"
+        )
+        lines = [f"y: {read_y}", f"mask: {read_mask}", f"sigma: {read_sigma}", f"scale: divided by {divided}"]
         if dropped:
             lines.append(f"{number(100 * dropped, 2)} % of the energy of y lies where the mask is 0, and is not used")
         say("from_arrays\n" + "\n".join(f"  {line}" for line in lines))
@@ -148,7 +149,20 @@ def _values(y: np.ndarray, basis: Basis | None) -> tuple[np.ndarray, bool, Basis
     return y.astype(np.float32), pairs, basis, f"{n} images of {height} × {width}, {what}, in {basis}"
 
 
-def _scales(scale: np.ndarray, n: int) -> np.ndarray:
+def _scales(
+    given: Array | Number | Literal["auto"],
+    values: np.ndarray,
+    kept: np.ndarray,
+    groups: Sequence[str] | None,
+    is_complex: bool,
+) -> np.ndarray:
+    n = len(values)
+    if isinstance(given, str):
+        if given != "auto":
+            raise ValueError(f"scale is auto, a number, or one for each sample, not {given!r}.")
+        volumes = ["all samples"] * n if groups is None or len(groups) != n else list(map(str, groups))
+        return choose_scales(lambda index: values[index] * kept[index % len(kept)], volumes, is_complex)
+    scale = _numpy("scale", given)
     if scale.shape not in ((), (1,), (n,)) or scale.dtype.kind == "c" or not (scale > 0).all():
         raise ValueError(
             f"scale must be a number above 0, or one for each of {n} samples, but has shape {scale.shape}"
@@ -229,34 +243,6 @@ def _noise(sigma: np.ndarray, shape: tuple[int, ...], is_complex: bool, scales: 
 def _energy_outside(values: np.ndarray, kept: np.ndarray) -> float:
     total = float((values.astype(np.float64) ** 2).sum())
     return float(((values * (kept == 0)).astype(np.float64) ** 2).sum()) / total if total else 0.0
-
-
-def _refuse_other_domain(values: np.ndarray, basis: Basis) -> None:
-    """k-space of images has its energy in the centre. Images themselves, or k-space with the centre in the corners, do not."""
-    if not isinstance(basis, Fourier) or min(values.shape[-2:]) < 8:
-        return
-    some = torch.from_numpy(values[evenly_spread(CHECKED, len(values))])
-    given = _share_in_centre(some)
-    if _share_in_centre(torch.fft.fftshift(some, (-2, -1))) > max(MOST, 2 * given):
-        raise ValueError(
-            "y has its energy in the corners, as k-space whose centre is at the first index: give "
-            "np.fft.fftshift(y, axes=(-2, -1)), and the mask likewise."
-        )
-    if _share_in_centre(basis.to_spectral(some)) > max(MOST, 2 * given):
-        raise ValueError(
-            f"y looks like images, not like k-space: {number(100 * given, 2)} % of its energy is in the centre, but most of "
-            "that of its Fourier transform. Give gsure.Fourier().to_spectral(...) of it, or basis=gsure.Identity() for images "
-            "with missing pixels."
-        )
-
-
-def _share_in_centre(values: Tensor) -> float:
-    height, width = values.shape[-2:]
-    rows, columns = (
-        slice(size // 2 - round(size * CENTRE / 2), size // 2 + round(size * CENTRE / 2)) for size in (height, width)
-    )
-    power = values.double().square()
-    return float(power[..., rows, columns].sum() / power.sum().clamp(min=1e-300))
 
 
 def _shard(

@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from gsure.data.scaling import rms_of_pairs, rms_of_samples
 from gsure.data.source import (
     Sample,
     Source,
@@ -40,7 +41,7 @@ class Slices(Source):
 
     In real slices, the range from 0 to the largest value of the volume becomes -1..1, so background is -1. If values may be
     negative (CT), `window` is the pair of values that become -1 and 1; values outside it are clipped. With `complex`, for MRI,
-    values are divided by the largest magnitude of the volume; real values get a zero imaginary part. `size` pads a slice with
+    the root mean square of the volume becomes about 1; real values get a zero imaginary part. `size` pads a slice with
     background to a square and resizes it (antialiased bilinear), assuming square voxels.
     """
 
@@ -115,7 +116,7 @@ class Slices(Source):
         count, at = divmod(within, self._per_volume(volume))
         at += self.slices[0] if self.slices else 0
         further = tuple(int(i) for i in np.unravel_index(count, volume.shape[3:])) if volume.shape[3:] else ()
-        low, high = self.window or (0.0, self._largest(volume))
+        low, high = self.window or (0.0, self._size(volume) if self.complex else self._largest(volume))
         plane = self._plane(volume, at, further)
         refuse_nonfinite(plane, f"Slice {at} of {volume.group}")
         part = (plane - low) / (high - low) if self.window is None else np.clip((plane - low) / (high - low), 0, 1)
@@ -126,10 +127,17 @@ class Slices(Source):
         x = (2 * part[None] - 1).astype(np.float32)
         return Sample(x, volume.group, float(high - low) / 2, float(high + low) / 2)
 
+    def _size(self, volume: Volume) -> float:
+        """The root mean square of the volume, as complex numbers."""
+        return rms_of_samples(self._extremes(volume).rms, volume.group)
+
+    def _extremes(self, volume: Volume) -> "Extremes":
+        """Each process reads the complete volume once."""
+        return _extremes(self, volume, tuple(os.stat(file).st_mtime_ns for file in volume.files))
+
     def _largest(self, volume: Volume) -> float:
-        """The largest magnitude of the volume. To find it, each process reads the complete volume once."""
-        largest, smallest = _extremes(self, volume, tuple(os.stat(file).st_mtime_ns for file in volume.files))
-        if smallest < 0 and not self.complex:
+        largest, smallest, _ = self._extremes(volume)
+        if smallest < 0:
             raise ValueError(
                 f"{volume.group} has values down to {smallest:g}: give window, the low and high value that become -1 and 1."
             )
@@ -144,17 +152,25 @@ class Slices(Source):
         }
 
 
+class Extremes(NamedTuple):
+    largest: float
+    smallest: float
+    rms: tuple[float, ...]
+    """Of each slice, as complex numbers."""
+
+
 @functools.lru_cache(maxsize=1024)
-def _extremes(source: Slices, volume: Volume, modified: tuple[int, ...]) -> tuple[float, float]:
-    largest, smallest = 0.0, 0.0
+def _extremes(source: Slices, volume: Volume, modified: tuple[int, ...]) -> Extremes:
+    largest, smallest, rms = 0.0, 0.0, []
     for further in np.ndindex(*volume.shape[3:]):
         for at in range(volume.shape[source.axis]):
             plane = source._plane(volume, at, further)
             refuse_nonfinite(plane, f"Slice {at} of {volume.group}")
             largest = max(largest, float(np.abs(plane).max()))
+            rms.append(rms_of_pairs(plane))
             if plane.dtype.kind != "c":
                 smallest = min(smallest, float(plane.min()))
-    return largest, smallest
+    return Extremes(largest, smallest, tuple(rms))
 
 
 def _squared(plane: np.ndarray, size: int) -> np.ndarray:

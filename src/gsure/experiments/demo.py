@@ -12,6 +12,7 @@ from typing import Any, Literal, get_args
 
 from gsure.data.chunks import open_folder
 from gsure.data.sources import open_source
+from gsure.display import say
 from gsure.evaluation import evaluate_restorations, evaluate_samples
 from gsure.evaluation.diagnose import diagnose
 from gsure.experiments.chain import measure_once, train_once
@@ -106,7 +107,9 @@ def demo(
     for options, file, signals in ((chosen.train_on, data, clean), (chosen.test_on, test, truth)):
         source = open_source(chosen.source, **options)
         measure_once(source, file, signals, chosen.corruption, chosen.sigma, progress)
-    for name, train_on in MODELS.items():
+    for number, (name, train_on) in enumerate(MODELS.items(), start=1):
+        if progress:
+            say(f"Model {number} of {len(MODELS)}: {name}, trained on {train_on}")
         train_once(data, runs / name, _settings(chosen, train_on), clean, progress)
     for name in MODELS:
         drawn = folder / "samples" / name

@@ -12,7 +12,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from gsure.data.measurements import evenly_spread
+from gsure.data.scaling import evenly_spread
 from gsure.gaussian import About
 from gsure.judging.verdict import Verdict, difference_of_errors, judge_differences
 from gsure.measurement import Measurement, draw_hidden

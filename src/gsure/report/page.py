@@ -46,7 +46,7 @@ def write_report(
         temporary.write_bytes(page)
     kinds = ("runs", "samples", "restorations", "evaluations", "diagnoses")
     summary = {"page": str(target), "bytes": len(page)} | {kind: len(getattr(facts, kind)) for kind in kinds}
-    return summary | {"omitted": "; ".join(facts.troubles) or None}
+    return summary | ({"omitted": "; ".join(facts.troubles)} if facts.troubles else {})
 
 
 def render(facts: Facts, request: Request, basis: Basis | None = None) -> str:

@@ -8,7 +8,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from gsure.data.measurements import Measurements, Signals, evenly_spread
+from gsure.data.measurements import Measurements, Signals
+from gsure.data.scaling import evenly_spread
 from gsure.denoiser import Denoiser
 from gsure.measurement import Measurement
 from gsure.random import Generators, uniform

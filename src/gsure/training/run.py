@@ -256,7 +256,8 @@ def inspect(
     With `figure`, a PNG of the first samples of a file is drawn too, beside the signals of `clean` if given.
     """
     if not Run(Path(path)).exists():
-        return inspect_file(path, figure, clean, force)
+        drawn = {} if figure is None else {"figure": str(figure)}
+        return inspect_file(path, figure, clean, force) | drawn
     if figure is not None or clean is not None:
         raise ValueError(f"{path} is a run: its pictures are in its folders samples and denoised.")
     return summarize(Run(Path(path)))

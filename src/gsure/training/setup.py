@@ -12,6 +12,7 @@ from accelerate import Accelerator
 from torch import nn
 
 from gsure.basis import Basis
+from gsure.data.inspection import why_untrainable
 from gsure.data.measurements import Measurements, Signals, open_clean, open_measurements
 from gsure.denoiser import Denoiser
 from gsure.files import Request, as_request
@@ -80,6 +81,8 @@ def setup(
     if stored is not None:
         attempt(_refuse_changes, stored, config, force)
         notes += _harmless_changes(stored.settings, settings)
+    if stored is None:
+        problems += why_untrainable(measurements, settings.network if run.network is None else "own")
     examples, held_out = attempt(open_examples, measurements, signals, settings) or (None, None)
     objective = None
     if examples is not None:
@@ -179,7 +182,7 @@ def _introduction(
         f"{len(held_out or ()):,} held out; {type(state.network).__name__} of {millions:.2f} M parameters",
         f"{settings.objective}, {settings.steps:,} steps of {settings.batch}; {device.type}",
         f"{processes} process{'es' if processes > 1 else ''}",
-        *([f"{torch.get_num_threads()} threads"] if device.type == "cpu" else []),
+        *([_threads()] if device.type == "cpu" else []),
         settings.precision,
     ]
     return ", ".join(parts)
@@ -201,10 +204,16 @@ def _refuse_folder(run: Run, resume: bool, force: bool) -> None:
         raise ValueError(f"There is no run in {run.path} to resume: omit --resume to start one there.")
     if run.exists() and not (resume or force):
         raise ValueError(
-            f"{run.path} holds a run already: continue it with --resume, choose another --out, or add --force to archive it."
+            f"{run.path} holds a run already: continue it with --resume (in Python, resume=True), choose another --out, or add "
+            "--force (force=True) to archive it."
         )
     if run.path.exists() and not run.exists() and not run.is_empty():
         raise ValueError(f"{run.path} exists and is not a run of gsure train: choose another --out.")
+
+
+def _threads() -> str:
+    count = torch.get_num_threads()
+    return "1 thread" if count == 1 else f"{count} threads"
 
 
 def _harmless_changes(before: Settings, now: Settings) -> list[str]:

@@ -135,7 +135,7 @@ def dry_run(
             "time": f"{duration(left * seconds)} for {left:,} steps, without validation and imputation",
         }
         ready.state.denoiser.network = ready.state.network
-    return {"problems": [], "notes": ready.notes} | cost
+    return {"problems": []} | ({"notes": ready.notes} if ready.notes else {}) | cost
 
 
 def time_steps(loop: Loop, ready: Ready) -> float:

@@ -15,7 +15,7 @@ import torch
 from accelerate import Accelerator
 from torch import Tensor
 
-from gsure.data.measurements import evenly_spread
+from gsure.data.scaling import evenly_spread
 from gsure.denoiser import BaseDenoiser
 from gsure.divergence import Divergence
 from gsure.measurement import Measurement
