@@ -18,6 +18,7 @@ from gsure.metrics import (
     correlation_error,
     correlation_strength,
     frechet,
+    images,
     jackknife,
     kid,
     lpips,
@@ -268,6 +269,22 @@ def test_lpips_reads_no_file_it_does_not_know_and_makes_nothing_but_arrays(weigh
         LPIPS()
 
 
+def test_psnr_in_the_object_ignores_the_air_around_it(generator):
+    reference = torch.zeros(4, 2, 16, 16)
+    reference[:, 0, 4:12, 4:12] = 1 + torch.rand(4, 8, 8, generator=generator)
+    noisy, inside = reference.clone(), reference[:, :1] != 0
+    noisy += 0.1 * inside * torch.randn(reference.shape, generator=generator)
+    noisy[:, :1][~inside] = 0.15  # which only the PSNR of all pixels counts
+    magnitude = noisy.square().sum(1, keepdim=True).sqrt()
+    error = ((magnitude - reference[:, :1]) ** 2)[inside].reshape(4, -1).mean(1)
+    expected = 10 * torch.log10(reference.flatten(1).amax(1) ** 2 / error)
+    torch.testing.assert_close(images.psnr_in_object(noisy, reference, True), expected, check_dtype=False)
+    groups = torch.tensor([0, 0, 1, 1])
+    assert images.psnr_in_object(noisy, reference, True, groups).shape == (2,)
+    assert (images.psnr(reference + 0.15 * ~inside, reference, True) < 1000).all()
+    assert images.psnr_in_object(reference + 0.15 * ~inside, reference, True).isinf().all()
+
+
 def test_stored_restorations_have_the_scores_of_restorations_in_memory(generator, monkeypatch):
     """Whatever the order of the volumes, and however few images fit into memory."""
     monkeypatch.setattr(restorations, "MAX_IMAGES", 3)
@@ -280,7 +297,8 @@ def test_stored_restorations_have_the_scores_of_restorations_in_memory(generator
     groups = torch.tensor([0, 1, 2, 0, 1, 2, 0])  # in order of appearance
     expected = restorations.score(images, reference, True, groups)
     found = restorations.score_stored(images, reference, True, volumes)
-    assert list(found.by_image) == ["psnr", "psnr_of_draw", "ssim", "ssim_of_draw", "nmse", "nmse_of_draw"]
+    assert {name.partition("_of_")[0] for name in found.by_image} == {"psnr", "object_psnr", "ssim", "nmse"}
+    assert {name.partition("_of_")[2] for name in found.by_image} == {"", "draw"}
     for name in found.by_image:
         assert found.by_image[name].equal(expected.by_image[name])
         torch.testing.assert_close(found.by_volume[name].sort().values, expected.by_volume[name].sort().values)

@@ -37,10 +37,10 @@ HIDDEN_SHARE = 0.3
 """Of the measured units, hidden to choose between Gaussians."""
 SMOOTHINGS = ((1,), (1, 2, 1), (1, 2, 3, 2, 1), (1, 2, 3, 4, 3, 2, 1))
 """Weights of neighbouring rows in a covariance."""
-FLOORS = (1e-3, 1e-2)
+FLOORS = (1e-3, 1e-2, 3e-2, 0.1, 0.3, 0.6)
 """Smallest eigenvalues, as a share of the mean: otherwise directions that few samples show would count as known."""
-REAL_COHERENCE = 0.8
-"""Entries k and -k of real images have coherence 1, those of other images about 0."""
+REAL_COHERENCE = (0.8, 0.98)
+"""Entries k and -k of real images have coherence 1, those of other images about 0. Between these, both kinds are tried."""
 CHOSEN_ROWS = 16
 """Rows on which choices are made."""
 EM_SAMPLES, EM_BATCH, FIRST_SAMPLES = (2000, 5000), 500, 1000
@@ -143,7 +143,9 @@ class _Fit:
         about, wanted = self.about, list[Coordinates]()
         rows = _rows(about, self.shown)
         entries = math.prod(about.shape) // (2 if about.is_complex else 1)
-        kinds = [False, True] if about.is_complex and self._are_real() else [False]
+        coherence = self._coherence() if about.is_complex else 0.0
+        low, high = REAL_COHERENCE
+        kinds = [True] if coherence > high else [False, True] if coherence > low else [False]
         if rows is not None:
             wanted += [replace(rows, real_images=real) for real in kinds]
         if entries <= (MAX_ENTRIES if rows is None else MAX_ENTRIES // 4):
@@ -162,10 +164,10 @@ class _Fit:
                 advance(len(batch))
         return made
 
-    def _are_real(self) -> bool:
-        """Whether entries k and -k, where both were measured, are conjugates."""
+    def _coherence(self) -> float:
+        """Of entry k and the conjugate of entry -k, where both were measured."""
         if not isinstance(self.about.basis, Fourier):
-            return False
+            return 0.0
         batch = next(iter(self.batches()))
         z, mask = as_complex(batch.ybar), batch.mask.expand_as(batch.ybar)[:, 0::2]
         other, both = self.about.basis.conjugates(z), mask * self.about.basis.conjugates(mask)
@@ -176,8 +178,7 @@ class _Fit:
         both = both * (here != there)
         across = float((both * (z * other).real).sum().abs())
         power = float((both * z.abs() ** 2).sum())
-        coherence = across / power if power else 0.0
-        return coherence > REAL_COHERENCE
+        return across / power if power else 0.0
 
     def _choose(self, coordinates: Coordinates, moments: Moments) -> tuple[BlockGaussian, str]:
         """Smoothing, symmetry, window and floor, one after the other, on some of the blocks."""

@@ -204,8 +204,8 @@ def _refuse_folder(run: Run, resume: bool, force: bool) -> None:
         raise ValueError(f"There is no run in {run.path} to resume: omit --resume to start one there.")
     if run.exists() and not (resume or force):
         raise ValueError(
-            f"{run.path} holds a run already: continue it with --resume (in Python, resume=True), choose another --out, or add "
-            "--force (force=True) to archive it."
+            f"{run.path} holds a run already: continue it with --resume (in Python, resume=True), choose another --out, or "
+            "add --force (force=True) to archive it."
         )
     if run.path.exists() and not run.exists() and not run.is_empty():
         raise ValueError(f"{run.path} exists and is not a run of gsure train: choose another --out.")
