@@ -24,6 +24,7 @@ bench: setup
 	$(BIN)/python bench/finite_difference.py
 	$(BIN)/python bench/floor.py
 	$(BIN)/python bench/gaussian.py
+	$(BIN)/python bench/first_run.py small
 	$(BIN)/python bench/store.py
 	$(BIN)/python bench/train.py
 	$(BIN)/python bench/sample.py speed

@@ -9,6 +9,8 @@ from pathlib import Path
 from types import ModuleType
 
 import browser
+import nibabel as nib
+import numpy as np
 import pytest
 import torch
 from conftest import ROOT
@@ -75,6 +77,23 @@ def test_floor(monkeypatch, capsys):
     monkeypatch.setattr(script, "CONTESTANTS", dict(list(script.CONTESTANTS.items())[-3:]))
     script.main()
     assert "gsure-y" in capsys.readouterr().out
+
+
+def test_first_run(monkeypatch, capsys, tmp_path):
+    script = load("bench/first_run.py")
+    for name, value in {"HELD_OUT": 8, "LARGE": 16, "SLICES": 60, "TIMED": 2}.items():
+        monkeypatch.setattr(script, name, value)
+    monkeypatch.setattr(script.fitting, "EM_SAMPLES", (40, 40))
+    images = np.random.default_rng(0).integers(0, 255, (80, 16, 16)).astype(np.uint8)
+    np.savez(tmp_path / "b.npz", train=images[:60], test=images[60:])
+    script.main(["brains", str(tmp_path / "b.npz"), "--seeds", "1"])
+    assert capsys.readouterr().out.count("Gaussian - TV") == 3
+    volume = np.random.default_rng(0).uniform(0, 100, (20, 20, 6)).astype(np.float32)
+    nib.save(nib.Nifti1Image(volume, np.eye(4)), tmp_path / "v.nii.gz")
+    script.main(["large", str(tmp_path / "v.nii.gz")])
+    assert "restored one slice" in capsys.readouterr().out
+    script.main(["small"])
+    assert "digits" in capsys.readouterr().out
 
 
 def test_gaussian(monkeypatch, capsys, tmp_path):

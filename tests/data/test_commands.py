@@ -332,7 +332,7 @@ def test_mistakes_cost_a_sentence_and_no_data(here, capsys, generator):
         (["import", "fastmri", "nomask.h5", "x.h5", "--sigma", 1, "--slices", "[3,2]"], "slices must be the first"),
         (["inspect", "k.npy"], " HDF5 file"),
         (["inspect", "none.h5"], "There is no file none.h5"),
-        (["inspect", "d.h5", "--figure", "x.png", "--clean", "d.h5"], "where signals are wanted"),
+        (["inspect", "d.h5", "--figure", "x.png", "--clean", "d.h5"], "signals are needed here"),
         (["inspect", "d.h5", "--clean", "d.h5"], "has no effect without --figure"),
         (["inspect", "d.h5", "--figure", "k.npy"], "k.npy exists already"),
         (["inspect", "empty"], "no shards"),

@@ -3,6 +3,7 @@
 import contextlib
 import dataclasses
 import itertools
+import math
 import multiprocessing
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
@@ -23,8 +24,8 @@ from gsure.files import record_request, refuse_existing, refuse_inputs
 from gsure.measurement import Measurement
 from gsure.random import Stream, generators
 
-CHUNK = 1024
-"""Number of samples that a worker measures at a time."""
+CHUNK, MAX_VALUES = 1024, 2**23
+"""Number of samples that a worker measures at a time, and of their values, at most."""
 
 Batch = tuple[Tensor, Measurement, Tensor, list[Sample]]
 
@@ -125,7 +126,8 @@ def _plain(value: Any) -> Any:
 def _batches(
     source: Source, corruption: Corruption, sigma_0: float | tuple[float, float], seed: int, n: int, workers: int
 ) -> Iterator[Batch]:
-    jobs = [(source, corruption, sigma_0, seed, range(start, min(n, start + CHUNK))) for start in range(0, n, CHUNK)]
+    chunk = max(1, min(CHUNK, MAX_VALUES // math.prod(source.shape)))
+    jobs = [(source, corruption, sigma_0, seed, range(start, min(n, start + chunk))) for start in range(0, n, chunk)]
     if workers <= 1:
         yield from map(_measure, jobs)
         return
