@@ -119,7 +119,7 @@ def test_no_measurement_file_holds_a_clean_signal_and_signals_are_refused_for_th
         writer.append(x, ["a"] * 4, [2.0] * 4)
     assert Signals(tmp_path / "c.h5")[1:3].equal(x[1:3])
     assert holds(tmp_path / "c.h5") == "signals"
-    with pytest.raises(ValueError, match="holds signals, where measurements are wanted"):
+    with pytest.raises(ValueError, match="holds signals, but measurements are needed here"):
         gsure.open(tmp_path / "c.h5")
 
 

@@ -255,7 +255,7 @@ def test_what_cannot_be_evaluated_is_refused_by_a_sentence(files, tmp_path, mixe
         "A reference of 1 cannot be split": {"reference": clean, "n_reference": 1},
         r"of shape \(1, 8, 8\), but .* has real signals of shape \(1, 4, 4\)": {"reference": small},
         "16x16, but the signals have shape": {"reference": clean, "features": "fashion16"},
-        "holds measurements, where signals are wanted": {"reference": files / "d.h5"},
+        "holds measurements, but signals are needed here": {"reference": files / "d.h5"},
     }.items():
         with pytest.raises(ValueError, match=match):
             gsure.evaluate_samples(drawn, **options)

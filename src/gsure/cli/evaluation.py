@@ -41,7 +41,8 @@ def _evaluate_options(parser: ArgumentParser) -> None:
     data.add("what", Literal["samples", "restorations", "denoising"], "what to evaluate")
     data.add("path", str, "folder of gsure sample or gsure restore; for denoising, a run")
     data.add("--reference", str, "samples: clean signals to compare with", metavar="FILE")
-    data.add("--clean", str, "restorations, denoising: the clean signals behind the measurements", metavar="FILE")
+    about = "restorations, denoising: the clean signals behind the measurements, if you have them"
+    data.add("--clean", str, about, metavar="FILE")
     about = "samples: measurements to compare with instead; denoising: measurements to use instead of the run's"
     data.add("--measurements", str, about, metavar="FILE")
     data.add("--n", int, "number to evaluate, instead of all (denoising: 256)")
@@ -78,8 +79,6 @@ def _evaluate(options: Namespace) -> None:
     if foreign := [name for name in given if options.what not in OPTIONS[name]]:
         option = foreign[0].replace("_", "-")
         raise ValueError(f"--{option} is an option of gsure evaluate {OPTIONS[foreign[0]][0]}, not of {options.what}.")
-    if options.what == "restorations" and options.clean is None:
-        raise ValueError("Restorations are compared with clean signals: give --clean.")
     (first, *_) = inspect.signature(functions[options.what]).parameters
     record = call(functions[options.what], Namespace(json=options.json), **given, **{first: options.path})
     if os.environ.get("RANK", "0") != "0":  # one of torchrun's: only the first prints
@@ -98,10 +97,10 @@ def table(record: dict[str, Any]) -> str:
     metrics = record["metrics"]
     if record["kind"] == "restorations":
         shown = {"draw": "one draw", "baseline": "baseline", "total_variation": "TV", "gaussian": "Gaussian"}
-        shown = {kind: title for kind, title in shown.items() if f"psnr_of_{kind}" in metrics}
+        shown = {kind: title for kind, title in shown.items() if any(name.endswith(f"_of_{kind}") for name in metrics)}
         rows = [["", "mean", "± se", *shown.values(), "better"]]
         for name in (name for name in metrics if "_of_" not in name):
-            others = [metrics[f"{name}_of_{kind}"]["value"] for kind in shown]
+            others = [metrics.get(f"{name}_of_{kind}", {}).get("value") for kind in shown]
             cells = map(number, (metrics[name]["value"], metrics[name]["se"], *others))
             rows.append([name.replace("_", " "), *cells, metrics[name]["better"]])
         if record["verdict"] is not None:
@@ -128,7 +127,7 @@ def table(record: dict[str, Any]) -> str:
 
 def _about(record: dict[str, Any]) -> dict[str, str | None]:
     reference, features = record["reference"], record["features"]
-    where = _shown(reference["path"])
+    where = None if reference["path"] is None else _shown(reference["path"])
     about: dict[str, str | None] = {record["kind"]: f"{record['n']:,} of {_shown(record['of'])}"}
     match record["kind"]:
         case "samples":
@@ -137,7 +136,7 @@ def _about(record: dict[str, Any]) -> dict[str, str | None]:
             about["features"] = f"{features['name']}, {features['dimension']:,} dimensions"
             about["floor"] = record["floor"]
         case "restorations":
-            about["against"] = where
+            about["against"] = where or "measured entries that were hidden, in dB"
             about["mean over"] = None if record["volumes"] == record["n"] else f"{record['volumes']:,} volumes"
         case "denoising":
             about[record["kind"]] = f"{_shown(record['of'])}, at step {record['step']:,}"

@@ -1,6 +1,7 @@
 """Evaluate restorations against clean signals: PSNR, SSIM and NMSE by volume, as in fastMRI, and for each image; a verdict."""
 
 import csv
+import json
 import re
 from collections.abc import Mapping
 from pathlib import Path
@@ -23,13 +24,15 @@ from gsure.metrics.restorations import BETTER, KINDS, Metric, column, mean_and_e
 def evaluate_restorations(
     restored: str | Path | Restored,
     *,
-    clean: str | Path | Signals,
+    clean: str | Path | Signals | None = None,
     n: int | None = None,
     lpips: bool = False,
     out: str | Path | None = None,
     progress: bool = False,
 ) -> dict[str, Any]:
     """Compare restorations (the folder of `gsure restore`, or what it returned) with the clean signals behind them.
+
+    Without `clean`, the result has what `gsure restore` found on measured entries that it hid from all methods.
 
     `psnr`, `ssim` and `nmse` are the metrics of the mean of the draws. The result also has those of one draw and of the
     estimates without a network: the baseline, total variation and the Gaussian prior. `object_psnr` counts only pixels of the
@@ -51,6 +54,20 @@ def evaluate_restorations(
         path = records.record_path(folder / "evaluation.json", out)
         _refuse_gaps(folder)
         found = {kind: Signals(folder / kind) for kind in KINDS if _is_there(folder, kind)}
+    common = {
+        "kind": "restorations",
+        "of": None if folder is None else str(folder.resolve()),
+        "run": inputs.get("run"),
+        "features": None,
+        "seed": seed,
+        "warnings": warnings,
+        "request": request,
+    }
+    if clean is None:
+        if n is not None or lpips:
+            raise ValueError("--n and --lpips need clean signals: give --clean, or omit them.")
+        record = common | _by_hidden_entries(restored if isinstance(restored, Restored) else _read_summary(folder))
+        return record if path is None else records.write_record(path, record)
     truth = clean if isinstance(clean, Signals) else Signals(clean)
     n = min([*map(len, found.values()), *([] if n is None else [n])])
     _refuse(found["mean"], truth, n, inputs)
@@ -63,11 +80,8 @@ def evaluate_restorations(
     table = None if folder is None else folder / "per_image.csv"
     if table is not None:
         _write_images(table, volumes, scores.by_image)
-    record = {
-        "kind": "restorations",
+    record = common | {
         "verdict": _verdict(scores.by_volume),
-        "of": None if folder is None else str(folder.resolve()),
-        "run": inputs.get("run"),
         "reference": {
             "path": truth.location,
             "n": n,
@@ -76,14 +90,41 @@ def evaluate_restorations(
         },
         "n": n,
         "volumes": len(set(volumes)),
-        "features": None,
-        "seed": seed,
         "metrics": {name: _summary(name, values, scores.by_image[name]) for name, values in scores.by_volume.items()},
         "per_sample": None if table is None else str(table.resolve()),
-        "warnings": warnings,
-        "request": request,
     }
     return record if path is None else records.write_record(path, record)
+
+
+def _read_summary(folder: Path | None) -> dict[str, Any]:
+    path = Path(folder or "") / "summary.json"
+    try:
+        summary = json.loads(path.read_text())
+    except (OSError, ValueError) as error:
+        raise ValueError(f"{path} cannot be read: run gsure restore again to finish it.") from error
+    return summary if isinstance(summary, dict) else {}
+
+
+def _by_hidden_entries(restored: Restored | dict[str, Any]) -> dict[str, Any]:
+    summary = restored.summary if isinstance(restored, Restored) else restored
+    start = "hidden entries, "
+    found = {
+        key.removeprefix(start).replace(" ", "_"): float(str(value).split()[0])
+        for key, value in summary.items()
+        if key.startswith(start)
+    }
+    if "mean" not in found:
+        raise ValueError(
+            "These restorations were not compared on hidden entries, because they were restored with --clean or with "
+            "--no-baselines, or too few entries could be hidden: give --clean."
+        )
+    metrics = {
+        column("hidden", kind): {"value": value, "floor": None, "se": None, "better": BETTER["hidden"]}
+        for kind, value in found.items()
+    }
+    n = summary.get("restored")
+    reference = {"path": None, "n": n, "of": n, "holds": "hidden entries"}
+    return {"verdict": summary.get("verdict"), "reference": reference, "n": n, "volumes": n, "metrics": metrics}
 
 
 def _metrics(truth: Signals, lpips: bool, warnings: list[str]) -> dict[str, Metric]:

@@ -12,7 +12,14 @@ from gsure.metrics.images import WINDOW, Groups, Images, nmse, psnr, psnr_in_obj
 
 Metric = Callable[[Tensor, Tensor, bool, Tensor | None], Tensor]
 METRICS: dict[str, Metric] = {"psnr": psnr, "object_psnr": psnr_in_object, "ssim": ssim, "nmse": nmse}
-BETTER = {"psnr": "higher", "object_psnr": "higher", "ssim": "higher", "nmse": "lower", "lpips": "lower"}
+BETTER = {
+    "hidden": "higher",
+    "psnr": "higher",
+    "object_psnr": "higher",
+    "ssim": "higher",
+    "nmse": "lower",
+    "lpips": "lower",
+}
 KINDS = ("mean", "draw", "baseline", "total_variation", "gaussian")
 """The posterior mean, one posterior sample; and estimates without a network: the pseudo-inverse, total variation, and the
 Gaussian prior of the run."""

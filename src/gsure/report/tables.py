@@ -21,6 +21,7 @@ METRICS = {
     "correlation": ("Error of correlations", "between pixels"),
     "precision": ("Precision", "share of the generated signals that look real"),
     "recall": ("Recall", "share of the real signals that the model can generate"),
+    "hidden": ("Hidden entries (dB)", "prediction of measured entries that were hidden; 0 predicts nothing"),
     "psnr": ("PSNR (dB)", "similarity to the clean signal; 6 dB more is half the error"),
     "object_psnr": ("PSNR in the object (dB)", "the same for pixels above 10 % of the largest magnitude"),
     "ssim": ("SSIM", "structural similarity to the clean signal; 1 is equal"),

@@ -112,9 +112,10 @@ def trained(run: Trained) -> str:
 
 
 def judged(facts: Facts) -> str:
-    """Whether the model is better than no model: of its restorations, or else as training ended."""
-    found = [drawn.summary.get("verdict") for drawn in facts.restorations if drawn.run == facts.main]
-    for said in [*found, facts.main.verdict]:
+    """Whether the network is better than no model: of its restorations, or else as training ended."""
+    mine = [drawn for drawn in facts.restorations if drawn.run == facts.main]
+    by_network = [drawn.summary.get("verdict") for drawn in mine if drawn.made_of.get("method") != "gaussian"]
+    for said in [*by_network, facts.main.verdict]:
         if isinstance(said, str):
             return said
     return ""
