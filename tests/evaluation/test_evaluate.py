@@ -422,4 +422,4 @@ def test_the_command_prints_a_table_or_json_and_refuses_what_is_of_another(files
     assert cli.main([*words, "--lpips"]) == 2
     assert "--lpips is an option of gsure evaluate restorations, not of samples" in capsys.readouterr().err
     assert cli.main(["evaluate", "restorations", "drawn"]) == 2
-    assert "give --clean" in capsys.readouterr().err
+    assert "drawn does not hold restorations" in capsys.readouterr().err

@@ -361,7 +361,7 @@ def test_volumes_of_intensities_have_the_values_of_their_files(tmp_path, window)
 
 
 def test_volumes_of_several_channels_are_refused_before_any_work(files, tmp_path):
-    np.save(tmp_path / "x.npy", np.zeros((12, 3, 8, 8), np.float32))
+    np.save(tmp_path / "x.npy", np.random.default_rng(0).uniform(-1, 1, (12, 3, 8, 8)).astype(np.float32))
     gsure.corrupt(open_source(str(tmp_path / "x.npy")), tmp_path / "d.h5", PATCHES, 0.05)
     gsure.train(tmp_path / "d.h5", tmp_path / "run", dataclasses.replace(QUICK, steps=2, batch=2, held_out=0.0))
     with pytest.raises(

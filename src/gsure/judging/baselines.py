@@ -17,9 +17,10 @@ STRENGTHS = (1e-3, 1e-2, 1e-1)
 """Of total variation, in units of the root mean square of the image that the pseudo-inverse gives."""
 FINER = 10**0.5
 """Then those above and below the best by this factor are tried."""
-CHOSEN_BY, CHOICE_PIXELS, CHOICE_ITERATIONS = 8, 8 * 64**2, 200
+CHOSEN_BY, CHOICE_PIXELS, CHOICE_ITERATIONS = 16, 16 * 64**2, 200
 """Images by which the strength is chosen, at most; at least two, if they have more pixels than this; iterations for it."""
-HIDDEN_SHARE = 0.1
+HIDDEN_SHARE = 0.3
+"""Of the measured units, hidden to choose the strength."""
 
 
 class Estimated(NamedTuple):
