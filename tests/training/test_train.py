@@ -194,7 +194,9 @@ def test_averaged_weights_are_right_at_any_length(tmp_path):
     """At 100, 300 and 1,000 steps of the default decay, no worse than raw ones by 5 % of the validation error. The control is
     a constant decay, with which the average still holds the start."""
     gsure.corrupt(open_source("digits"), tmp_path / "d.h5", Patches(p=0.3, size=2), 0.05)
-    settings = Settings(steps=1000, batch=32, network="mlp", width=64, lr=1e-3, checkpoint_every=100, validate_on=64)
+    settings = Settings(
+        steps=1000, batch=32, network="mlp", width=64, lr=1e-3, checkpoint_every=100, validate_on=64, t_bins=4
+    )
     gsure.train(tmp_path / "d.h5", tmp_path / "run", settings)
     errors = {
         line["step"]: line["held_out_error"] for line in Run(tmp_path / "run").read_metrics() if "validation" in line

@@ -8,6 +8,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from gsure.basis import Basis
+from gsure.data.scaling import evenly_spread
 from gsure.gaussian import About, Gaussian
 from gsure.measurement import Measurement, Partner, draw_hidden
 from gsure.metrics.total_variation import ITERATIONS, total_variation
@@ -51,7 +52,8 @@ class Baselines:
         if len(about.shape) != 3 or min(about.shape[1:]) < 2 or measurement.mask[0].numel() == 1:
             return found
         few = max(2, min(CHOSEN_BY, CHOICE_PIXELS // (about.shape[1] * about.shape[2])))
-        return cls(about.basis, found._choose_strength(measurement[:few], about, seed), gaussian, real)
+        some = measurement[evenly_spread(few, len(measurement))]
+        return cls(about.basis, found._choose_strength(some, about, seed), gaussian, real)
 
     @property
     def kinds(self) -> tuple[str, ...]:
