@@ -15,6 +15,8 @@ from gsure.files import replacing
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
+FINEST, GAP = 48, 4
+"""Larger side of a picture in a row of pictures, at least, and the space between pictures, in pixels."""
 MISSING = (0.55, 0.70, 0.90)
 """Blue, which neither grey images nor faces contain."""
 
@@ -58,16 +60,27 @@ def _show(axes: Any, values: Tensor, cmap: str = "gray", largest: float = 1.0) -
 
 
 def draw_rows(path: Path, rows: Sequence[tuple[str, Sequence[Tensor]]], title: str, width: float = 1.1) -> None:
-    """Rows of pictures with a name at the left of each row. `width` of a picture is in inches."""
-    columns = max(len(pictures) for _, pictures in rows)
-    figure = new_figure(width * columns + 0.6, width * len(rows) + 0.4)
-    grid = figure.subplots(len(rows), columns, squeeze=False)
-    for line, (name, pictures) in zip(grid, rows, strict=True):
-        for axes, picture in zip(line, pictures, strict=False):
-            _show(axes, picture)
-        for axes in line[len(pictures) :]:
-            axes.axis("off")
-        line[0].set_ylabel(name, fontsize=8)
+    """Rows of pictures of one size, with a name at the left of each row. `width` of a picture is in inches.
+
+    All pictures are one image: a hundred axes would take seconds to draw.
+    """
+    columns, first = max(len(pictures) for _, pictures in rows), rows[0][1][0]
+    times = -(-FINEST // max(first.shape[:2]))  # so that gaps between tiny pictures are narrow
+    high, wide = times * first.shape[0] + GAP, times * first.shape[1] + GAP
+    canvas = torch.ones(high * len(rows) - GAP, wide * columns - GAP, 3)
+    for top, (_, pictures) in zip(range(0, high * len(rows), high), rows, strict=True):
+        for left, picture in zip(range(0, wide * columns, wide), pictures, strict=False):
+            colours = picture if picture.ndim == 3 else picture[..., None].expand(-1, -1, 3)
+            tile = colours.repeat_interleave(times, 0).repeat_interleave(times, 1)
+            canvas[top : top + high - GAP, left : left + wide - GAP] = tile
+    figure = new_figure(width * columns + 0.6, width * high / wide * len(rows) + 0.4)
+    axes = figure.subplots()
+    axes.imshow(canvas.clamp(0, 1).numpy(), interpolation="nearest")
+    middles = [(high - GAP) / 2 + high * k for k in range(len(rows))]
+    axes.set_yticks(middles, [name for name, _ in rows], rotation=90, va="center", fontsize=8)
+    axes.set_xticks([])
+    axes.tick_params(length=0)
+    axes.spines[:].set_visible(False)
     figure.suptitle(title, fontsize=9)
     save_png(figure, path, dpi=120)
 
