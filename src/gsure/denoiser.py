@@ -8,6 +8,8 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from gsure.basis import Basis
+from gsure.gaussian import Gaussian, as_complex, as_pairs, with_conjugates
+from gsure.measurement import Measurement
 from gsure.schedule import Schedule
 
 Predicts = Literal["x", "eps", "v"]
@@ -25,6 +27,18 @@ class BaseDenoiser(nn.Module, ABC):
     def forward(
         self, xbar_t: Float[Tensor, "b *n"], t: Int[Tensor, " b"], condition: Float[Tensor, "..."] | None = None
     ) -> Float[Tensor, "b *n"]: ...
+
+    def estimate(self, measurement: Measurement) -> Float[Tensor, "b *n"]:
+        """E[x̄ | ȳ] in one call, at the noise of the measurement itself: it needs a mask-conditioned denoiser."""
+        if not self.mask_conditioned:
+            raise ValueError(
+                "One call restores a measurement only if the denoiser is mask-conditioned, and this one is not: draw samples "
+                "with ddrm or Posterior, or train with mask_conditioned=True."
+            )
+        std = (measurement.mask * measurement.std).expand(len(measurement), *measurement.mask.shape[1:]).flatten(1)
+        t = self.schedule.first(std.amax(1)).clamp(max=self.schedule.T)
+        scale = self.schedule.at(t, like=measurement.ybar).sqrt().to(measurement.ybar)
+        return self(scale * measurement.ybar, t, measurement.mask)
 
     def at_sigma(self, x: Float[Tensor, "b *n"], sigma: float | Float[Tensor, " b"]) -> Float[Tensor, "b *n"]:
         """E[signal | x] for x = signal + sigma · noise, in signal space: the denoiser as most of the field writes it.
@@ -108,6 +122,99 @@ class Denoiser(BaseDenoiser):
         if self.predicts == "eps":
             return (xbar_t - noise * predicted) / signal
         return signal * xbar_t - noise * predicted
+
+
+class ResidualDenoiser(BaseDenoiser):
+    """A Gaussian's posterior mean plus what a network adds to it, given entries that each have their own noise level:
+
+        f(ȳ) = g + c ⊙ Vᵀ network(V g, V c_in ȳ, t, levels),    g = E[x̄ | ȳ] of the Gaussian (`base`),
+
+    with c_i = d std_i / √(std_i² + d²), where d² is the mean variance of an entry: d for a missing entry, and about std_i for
+    one that is known well. The network knows the noise level of each entry, and t, that of the noisiest one. Its last layer
+    starts at zero, so that training starts where the Gaussian ends. If the Gaussian has a phase reference u, the network works
+    on images times conj(u), and what it adds is multiplied by u; if images are real, it adds nothing imaginary.
+
+    One denoiser restores (`estimate`: measured entries at their own noise, nothing of the others), generates (`forward`: all
+    entries at the noise of t), and draws what is missing (`estimate`: measured entries at their own noise, the others at a
+    level that falls from step to step).
+    """
+
+    mask_conditioned = True
+
+    def __init__(self, network: nn.Module, schedule: Schedule, basis: Basis, base: Gaussian | None = None) -> None:
+        super().__init__()
+        self.network, self.schedule, self.basis = network, schedule, basis
+        self.base = base
+
+    def forward(
+        self, xbar_t: Float[Tensor, "b *n"], t: Int[Tensor, " b"], condition: Float[Tensor, "..."] | None = None
+    ) -> Float[Tensor, "b *n"]:
+        """x̄-hat. `condition` is the mask of x̄_t; without it, or with a mask of one entry, nothing is missing."""
+        alpha_bar_t = self.schedule.at(t, like=xbar_t)
+        std = ((1 - alpha_bar_t) / alpha_bar_t).sqrt().to(xbar_t)
+        mask = xbar_t.new_ones([1] * xbar_t.ndim) if condition is None else condition
+        return self.estimate(Measurement._trusted(mask * xbar_t / alpha_bar_t.sqrt().to(xbar_t), mask, std))
+
+    def estimate(self, measurement: Measurement) -> Float[Tensor, "b *n"]:
+        base = self._base(measurement.ybar)
+        if base.real_images:
+            measurement = with_conjugates(measurement, self.basis)
+        g, phase = self._gaussian(base, measurement)
+        ybar, mask, std = measurement.ybar, measurement.mask, measurement.std
+        d = base.variances.mean().sqrt().to(ybar)
+        c_out = torch.where(mask == 1, d * std / (std**2 + d**2).sqrt(), d)
+        c_in = mask / (std**2 + d**2).sqrt()
+        seen = torch.cat([self._to_network(g / d, phase), self._to_network(c_in * ybar, phase)], 1)
+        noise = (mask * std).expand(len(ybar), *[max(a, b) for a, b in zip(mask.shape[1:], std.shape[1:], strict=True)])
+        t = self.schedule.first(noise.flatten(1).amax(1)).clamp(max=self.schedule.T)
+        added = self.network(seen, t.to(ybar.device), self._levels(mask, std, len(ybar))).to(ybar)
+        return g + c_out * self._from_network(added, phase, base.real_images)
+
+    def _base(self, like: Tensor) -> Gaussian:
+        if self.base is None:
+            raise ValueError("This denoiser has no Gaussian: set its `base`, which the folder of its run has.")
+        if self._base_device != like.device:
+            self.base, self._base_device = self.base.to(like.device), like.device
+        return self.base
+
+    _base_device: torch.device = torch.device("cpu")
+
+    @torch.no_grad()
+    def _gaussian(self, base: Gaussian, measurement: Measurement) -> tuple[Tensor, Tensor | None]:
+        """The posterior mean and the phase reference, by the quickest way that the shapes of mask and std allow."""
+        mask, std = measurement.mask, measurement.std
+        if mask.numel() > 1:
+            return base.mean_and_phase(measurement)
+        if std[0].numel() > 1:
+            return base.single.mean_and_phase(measurement)
+        return base.denoise_and_phase(measurement.ybar, std.flatten(1)[:, 0].expand(len(measurement)))
+
+    def _levels(self, mask: Tensor, std: Tensor, n: int) -> Tensor:
+        """1 for an entry at the lowest noise of the schedule, 0 for one at the highest, or missing; linear in the logarithm."""
+        low, high = self.schedule.sigma[1].log().item(), self.schedule.sigma[-1].log().item()
+        level = (high - std.clamp(min=1e-12).log()) / (high - low)
+        level = mask * level.clamp(0, 1)
+        return level.expand(n, *level.shape[1:])
+
+    def _to_network(self, xbar: Tensor, phase: Tensor | None) -> Tensor:
+        x = self.basis.to_signal(xbar)
+        return x if phase is None else as_pairs(as_complex(x) * phase.conj())
+
+    def _from_network(self, x: Tensor, phase: Tensor | None, is_real: bool) -> Tensor:
+        if is_real:
+            x = torch.stack([x[:, 0::2], torch.zeros_like(x[:, 1::2])], 2).flatten(1, 2)
+        return self.basis.to_spectral(x if phase is None else as_pairs(as_complex(x) * phase))
+
+
+NetworkDenoiser = Denoiser | ResidualDenoiser
+"""Denoisers that have a `network`, which training changes."""
+
+
+def with_network(denoiser: NetworkDenoiser, network: nn.Module) -> NetworkDenoiser:
+    """The same denoiser with another network."""
+    if isinstance(denoiser, ResidualDenoiser):
+        return ResidualDenoiser(network, denoiser.schedule, denoiser.basis, denoiser.base)
+    return Denoiser(network, denoiser.schedule, denoiser.basis, denoiser.predicts, denoiser.mask_conditioned)
 
 
 def _as_batch(mask: Tensor | None, xbar_t: Tensor) -> Tensor:

@@ -159,7 +159,7 @@ class Measurement:
     def impute(self, xbar: Float[Tensor, "b *n"]) -> "Measurement":
         """A fully sampled signal: as measured, noise included, where it was; elsewhere `xbar`, as if that had no noise."""
         return Measurement._trusted(
-            torch.where(self.mask == 1, self.ybar, xbar), torch.ones_like(self.mask), self.mask * self.std
+            torch.where(self.mask == 1, self.ybar, xbar), self.mask.new_ones([1] * self.ybar.ndim), self.mask * self.std
         )
 
     @property
@@ -205,7 +205,8 @@ def draw_hidden(
 ) -> Float[Tensor, "..."]:
     """Which measured units to hide, at the shape of the mask: 1 is hidden. To train on them, or to judge a model by them.
 
-    share    probability that a unit is hidden; a pair is a range, from which one is drawn for each sample
+    share    probability that a unit is hidden; a pair is a range, from which one is drawn for each sample. Then at least one
+             unit stays, if `always` keeps none
     unit     block of mask entries that is measured or missing together, such as (4, 4); () takes entries one by one
     always   1 for entries that every measurement has, such as the centre of k-space: they are never hidden
     partner  if entries come in pairs that say the same, both are hidden
@@ -231,7 +232,10 @@ def draw_hidden(
         drawn = uniform((len(mask),), generator, like=measurement.ybar)
         rate = (low + (high - low) * drawn).reshape(-1, *[1] * (mask.ndim - 1))
     hidden = mask * (scores < rate)
-    return hidden if always is None else hidden * (1 - always.to(mask))
+    if always is not None:
+        return hidden * (1 - always.to(mask))
+    last = (mask * scores).flatten(1).amax(1).reshape(-1, *[1] * (mask.ndim - 1))
+    return hidden * (scores < last) if high > low else hidden
 
 
 def _per_sample(part: Tensor, measurement: Measurement) -> Tensor:

@@ -14,32 +14,43 @@ MaskInput = Literal["none", "channels", "embedding"]
 
 
 class UNet(nn.Module):
-    """diffusers' UNet2DModel as network(x_t, t[, mask]) with our t in 1..T; inside it counts from 0, as diffusers does."""
+    """diffusers' UNet2DModel as network(x_t, t[, mask]) with our t in 1..T; inside it counts from 0, as diffusers does.
+
+    Images may have any height and width. They are padded to what patches and levels need, by repeating the pixels of their
+    border, and the result is cropped: nobody outside sees another size.
+    """
 
     def __init__(
-        self, inner: nn.Module, mask_input: MaskInput, mask_embedding: nn.Module | None, patch: int = 1
+        self, inner: nn.Module, mask_input: MaskInput, mask_embedding: nn.Module | None, patch: int = 1, multiple: int = 1
     ) -> None:
         super().__init__()
         self.inner = inner
         self.patch = patch
+        self.multiple = multiple
         self.mask_input = mask_input
         self.mask_embedding = mask_embedding
+        self.mask_planes: int = dict(inner.config)["out_channels"] // patch**2 if mask_input == "channels" else 0  # type: ignore[arg-type]
 
     def forward(
         self, x_t: Float[Tensor, "b c h w"], t: Int[Tensor, " b"], mask: Float[Tensor, "b _ _ _"] | None = None
-    ) -> Float[Tensor, "b c h w"]:
+    ) -> Float[Tensor, "b _ h w"]:
         if (mask is None) != (self.mask_input == "none"):
             raise ValueError(
                 f"This U-Net has mask_input={self.mask_input!r} but was {'not ' if mask is None else ''}given a mask: "
                 "set Denoiser(..., mask_conditioned=True) and unet(..., mask_input=...) together."
             )
         labels = None if self.mask_embedding is None else self.mask_embedding(mask)
+        height, width = x_t.shape[-2:]
         if mask is not None and self.mask_embedding is None:
-            x_t = torch.cat([x_t, mask.expand_as(x_t)], 1)
-        if self.patch == 1:
-            return self.inner(x_t, t - 1, class_labels=labels).sample
-        patches = nn.functional.pixel_unshuffle(x_t, self.patch)
-        return nn.functional.pixel_shuffle(self.inner(patches, t - 1, class_labels=labels).sample, self.patch)
+            planes = self.mask_planes
+            x_t = torch.cat([x_t, mask.expand(-1, planes, height, width)], 1)
+        below, right = -height % self.multiple, -width % self.multiple
+        if below or right:
+            x_t = nn.functional.pad(x_t, (0, right, 0, below), mode="replicate")
+        patches = nn.functional.pixel_unshuffle(x_t, self.patch) if self.patch > 1 else x_t
+        found = self.inner(patches, t - 1, class_labels=labels).sample
+        found = nn.functional.pixel_shuffle(found, self.patch) if self.patch > 1 else found
+        return found[..., :height, :width] if below or right else found
 
 
 class MaskEmbedding(nn.Module):
@@ -57,7 +68,7 @@ class MaskEmbedding(nn.Module):
 
 
 def unet(
-    size: int,
+    size: int | tuple[int, int],
     channels: int,
     width: int = 128,
     multipliers: Sequence[int] = (1, 2, 2, 2, 4),
@@ -68,32 +79,38 @@ def unet(
     layers: int = 2,
     mask_input: MaskInput = "none",
     mask_shape: Sequence[int] | None = None,
+    inputs: int = 1,
+    zero_output: bool = False,
     seed: int = 0,
 ) -> UNet:
-    """The DDPM U-Net for square images; the defaults are the paper's for CelebA, 78.70 M parameters.
+    """The DDPM U-Net for images of any `size`, a side or (height, width); the defaults are the paper's for CelebA, 78.70 M
+    parameters.
 
-    `attention` lists the resolutions that have it. `mask_input="channels"` gives the mask as further input channels,
-    where masks live in signal space (the Identity basis); `"embedding"` takes a spectral mask of shape `mask_shape`.
-    `groups` of normalisation are at most so many; use few in narrow networks, where a group of one channel loses its level and
-    the network may make spots to keep it. With `patch=2` it takes 2 x 2 pixels as channels, at half the resolution: wider in
-    the same time; `attention` then lists resolutions in patches. `layers` are the residual blocks of each resolution. `seed`
-    fixes the initial weights. fastMRI's network in the paper, 113.67 M, is
+    `attention` lists resolutions; the level of the nearest resolution has it. `mask_input="channels"` gives the mask as further
+    input channels, where masks live in signal space (the Identity basis); `"embedding"` takes a spectral mask of shape
+    `mask_shape`. `inputs` images of `channels` channels each go in, and one comes out; with `zero_output` it is zero before
+    training. `groups` of normalisation are at most so many; use few in narrow networks, where a group of one channel loses its
+    level and the network may make spots to keep it. With `patch=2` it takes 2 x 2 pixels as channels, at half the resolution:
+    wider in the same time; `attention` then lists resolutions in patches. `layers` are the residual blocks of each resolution.
+    `seed` fixes the initial weights. fastMRI's network in the paper, 113.67 M, is
     `unet(320, 2, multipliers=(1, 1, 2, 2, 4, 4), attention=(20,))`.
     """
     from diffusers import UNet2DModel  # two seconds of import, paid only by those who build one
 
-    size, channels = _in_patches(size, patch), channels * patch**2
-    resolutions = [size >> level for level in range(len(multipliers))]
-    _refuse_unet(size, resolutions, attention, mask_input, mask_shape)
-    features = 4 * width
+    sides = (size, size) if isinstance(size, int) else tuple(size)
+    _refuse_unet(sides, patch, mask_input, mask_shape)
+    multiple = patch * 2 ** (len(multipliers) - 1)
+    padded = [-(-side // multiple) * multiple // patch for side in sides]
+    attended = _attended([min(padded) >> level for level in range(len(multipliers))], attention)
+    first = width * multipliers[0]
     with forked(keyed_seed(seed, Stream.WEIGHTS)):
         inner = UNet2DModel(
-            sample_size=size,
-            in_channels=channels * (2 if mask_input == "channels" else 1),
-            out_channels=channels,
+            sample_size=tuple(padded),
+            in_channels=channels * patch**2 * (inputs + (mask_input == "channels")),
+            out_channels=channels * patch**2,
             block_out_channels=[width * multiplier for multiplier in multipliers],
-            down_block_types=["AttnDownBlock2D" if r in attention else "DownBlock2D" for r in resolutions],
-            up_block_types=["AttnUpBlock2D" if r in attention else "UpBlock2D" for r in reversed(resolutions)],
+            down_block_types=["AttnDownBlock2D" if has else "DownBlock2D" for has in attended],
+            up_block_types=["AttnUpBlock2D" if has else "UpBlock2D" for has in reversed(attended)],
             layers_per_block=layers,
             dropout=dropout,
             class_embed_type="identity" if mask_input == "embedding" else None,
@@ -105,33 +122,28 @@ def unet(
             freq_shift=1,
             attention_head_dim=None,
         )
-        return UNet(inner, mask_input, None if mask_shape is None else MaskEmbedding(mask_shape, features), patch)
+        embedding = None if mask_shape is None else MaskEmbedding(mask_shape, 4 * first)
+    if zero_output:
+        for parameter in inner.conv_out.parameters():
+            nn.init.zeros_(parameter)
+    return UNet(inner, mask_input, embedding, patch, multiple)
 
 
-def _in_patches(size: int, patch: int) -> int:
-    if patch < 1 or size % patch:
-        raise ValueError(f"Patches of {patch} pixels do not tile images of size {size}.")
-    return size // patch
+def _attended(resolutions: Sequence[int], attention: Sequence[int]) -> list[bool]:
+    """Which levels have attention: those of the resolutions nearest to the ones that were asked for.
+
+    >>> _attended([32, 16, 8], [16]), _attended([24, 12, 6], [16])
+    ([False, True, False], [False, True, False])
+    """
+    nearest = {min(resolutions, key=lambda r: abs(math.log(r / asked))) for asked in attention}
+    return [resolution in nearest for resolution in resolutions]
 
 
 def _refuse_unet(
-    size: int,
-    resolutions: Sequence[int],
-    attention: Sequence[int],
-    mask_input: MaskInput,
-    mask_shape: Sequence[int] | None,
+    sides: Sequence[int], patch: int, mask_input: MaskInput, mask_shape: Sequence[int] | None
 ) -> None:
-    halvings = 2 ** (len(resolutions) - 1)
-    if never := [resolution for resolution in attention if resolution not in resolutions]:
-        raise ValueError(
-            f"attention is asked for at {never[0]}, but this network has only the resolutions {resolutions}: choose "
-            "attention at one of these, none at all, or a preset for images of this size."
-        )
-    if size < 1 or size % halvings:
-        raise ValueError(
-            f"A U-Net of {len(resolutions)} levels needs a size divisible by {halvings}, but was given {size}: "
-            "use fewer multipliers, or pad."
-        )
+    if patch < 1 or len(sides) != 2 or min(sides) < 1:
+        raise ValueError(f"A U-Net takes images of (height, width) in patches of at least 1 pixel, not {sides}, {patch}.")
     if mask_input not in get_args(MaskInput):
         raise ValueError(f"mask_input is one of {', '.join(get_args(MaskInput))}, not {mask_input!r}.")
     if (mask_input == "embedding") != (mask_shape is not None):

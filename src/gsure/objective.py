@@ -25,11 +25,11 @@ from torch import Tensor
 
 from gsure.denoiser import BaseDenoiser
 from gsure.divergence import Divergence
-from gsure.measurement import Measurement, draw_hidden
-from gsure.random import Seed, as_generators, forked, normal, seed_from
+from gsure.measurement import Measurement, Partner, draw_hidden
+from gsure.random import Generators, Seed, as_generators, forked, normal, seed_from
 
 Name = Literal["tweedie", "gsure-y", "gsure", "paper", "exact"]
-Weighting = Literal["x", "eps", "v"]
+Weighting = Literal["x", "eps", "v", "wiener"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -41,8 +41,10 @@ class Objective:
 
     coverage    E[P], broadcastable against a batch of signals; 1 gives W = I
     weighting   γ_t, the weight over time: "x" is 1; "eps", ᾱ/(1-ᾱ), turns an error in x into one in ε; "v", 1/(1-ᾱ), into one
-                in v; at most 1 for hidden entries, of which a mask-conditioned network predicts x
-    hide        further corruption: this share of the kept units is hidden from the network but stays in the loss
+                in v; at most 1 for hidden entries, of which a mask-conditioned network predicts x; "wiener" is 1/error of the
+                Wiener filter of a Gaussian with these `variances`
+    hide        further corruption: this share of the kept units is hidden from the network but stays in the loss; a pair is a
+                range, from which one share is drawn for each sample
     unit        block of mask entries that one corruption drops together, such as (4, 4); () takes them one by one
     floor       `tweedie` divides by max(1-ρ, floor)², and so damps entries in which measurement noise is nearly all the noise
     max_std     largest std among kept entries, if you know it: a loss that needs no divergence up to there computes none
@@ -53,7 +55,8 @@ class Objective:
     name: Name = "tweedie"
     coverage: Shaped[Tensor, "..."] | float = field(kw_only=True)
     weighting: Weighting = field(default="x", kw_only=True)
-    hide: float = field(default=0.0, kw_only=True)
+    hide: float | tuple[float, float] = field(default=0.0, kw_only=True)
+    variances: Float[Tensor, " k"] | None = field(default=None, kw_only=True)
     unit: Sequence[int] = field(default=(), kw_only=True)
     floor: float = field(default=0.1, kw_only=True)
     max_std: float | None = field(default=None, kw_only=True)
@@ -77,8 +80,9 @@ class Objective:
                 f"{never} of {coverage.numel()} entries are never measured (coverage 0), the first at {first}, so nothing "
                 "can be learned about them: add measurements that cover them, or use a signal space without them."
             )
-        if not 0 <= self.hide < 1:
-            raise ValueError(f"hide is a share of the kept entries in [0, 1), but is {self.hide}.")
+        check_share(self.hide)
+        if (self.weighting == "wiener") != (self.variances is not None):
+            raise ValueError("weighting='wiener' needs variances, those of a Gaussian, and other weightings take none.")
         if self.lambda_t is not None and self.name not in ("gsure-y", "gsure"):
             raise ValueError(f"lambda_t replaces that of gsure-y or gsure; {self.name} has none to replace.")
         if any(not isinstance(block, int) or block < 1 for block in self.unit):
@@ -177,6 +181,11 @@ class Objective:
                 return alpha_bar_t / (1 - alpha_bar_t)
             case "v":
                 return 1 / (1 - alpha_bar_t)
+            case "wiener":
+                assert self.variances is not None
+                values, noise = self.variances.to(alpha_bar_t), (1 - alpha_bar_t) / alpha_bar_t
+                error = values * noise[..., None] / (values + noise[..., None])
+                return 1 / error.mean(-1)
 
     def _terms(self, input: Measurement, target: Measurement, xbar_t: Tensor, alpha_bar_t: Tensor) -> "Terms":
         """Coefficients of the table above, in float64. Hidden entries have ρ = Λ = 0 and the target ȳ."""
@@ -229,3 +238,82 @@ class Terms(NamedTuple):
     constant: Tensor
     divisor: Tensor
     lambda_t: Tensor
+
+
+@dataclass(frozen=True, eq=False)
+class Prediction:
+    """Hide measured units, and predict them from the others in one call of a mask-conditioned denoiser:
+
+        ‖P_hidden (f(ȳ_shown) - ȳ)‖² / error,    averaged over the entries of the signal.
+
+    Its minimiser is E[x̄ | ȳ_shown], because the noise of a hidden entry is independent of everything that is shown: this
+    trains restoration in one call. It is `tweedie` with `hide` at the noise of the measurement itself, where ρ = 1 and shown
+    entries do not count.
+
+    hide        share of the units that is hidden; a pair is a range, from which one share is drawn for each sample
+    unit, always, partner  as in `draw_hidden`: never hide what every measurement has, and hide both of two equal entries
+    error       a constant, the size of errors: losses of several kinds are then comparable
+    """
+
+    hide: float | tuple[float, float] = (0.3, 1.0)
+    unit: Sequence[int] = ()
+    always: Shaped[Tensor, "1 ..."] | None = None
+    partner: Partner | None = None
+    error: float = 1.0
+
+    def __post_init__(self) -> None:
+        check_share(self.hide)
+
+    def show(self, measurement: Measurement, generator: Generators) -> Measurement:
+        """What is left when a part is hidden."""
+        return measurement.hide(
+            draw_hidden(measurement, self.hide, generator, self.unit, self.always, self.partner)
+        )
+
+    def __call__(
+        self,
+        denoiser: BaseDenoiser,
+        measurement: Measurement,
+        generator: Seed,
+        target: Measurement | None = None,
+    ) -> Float[Tensor, " b"]:
+        """The loss of each sample on what is not shown of `target`: the measurement itself, or the clean signal behind it."""
+        target = measurement if target is None else target
+        shown = self.show(measurement, as_generators(generator, measurement.ybar.device))
+        away = denoiser.estimate(shown) - target.ybar
+        return (target.mask * (1 - shown.mask) * away**2).flatten(1).mean(1) / self.error
+
+    def in_context(
+        self,
+        denoiser: BaseDenoiser,
+        measurement: Measurement,
+        imputed: Float[Tensor, "b *n"],
+        s: Float[Tensor, "b *ones"],
+        generator: Seed,
+        target: Measurement | None = None,
+    ) -> Float[Tensor, " b"]:
+        """The same where all that is not shown is not missing, but there at noise level s: what posterior draws go through.
+
+        Hidden entries of `measurement` are shown at level s with their noise, so the loss has the form of `tweedie`.
+        """
+        target, generator = measurement if target is None else target, as_generators(generator, imputed.device)
+        shown = self.show(measurement, generator)
+        rest = 1 - shown.mask
+        known = (measurement.mask * measurement.std) ** 2
+        noise = (s**2 - known).clamp(min=0).sqrt() * normal(imputed.shape, generator, like=imputed)
+        full = torch.where(measurement.mask == 1, measurement.ybar, imputed)
+        x_s = torch.where(shown.mask == 1, shown.ybar, full + noise)
+        std = torch.where(shown.mask == 1, shown.std, s)
+        xbar_hat = denoiser.estimate(Measurement._trusted(x_s, x_s.new_ones([1] * x_s.ndim), std))
+        rho = (target.mask * target.std) ** 2 / s**2
+        away = (1 - rho) * xbar_hat + rho * x_s - target.ybar
+        expected = self.error * s**2 / (self.error + s**2)
+        return (target.mask * rest * away**2 / expected).flatten(1).mean(1)
+
+
+def check_share(share: float | tuple[float, float]) -> None:
+    low, high = share if isinstance(share, tuple) else (share, share)
+    if not 0 <= low <= high <= 1 or low == 1:
+        raise ValueError(
+            f"hide is a share of the kept entries in [0, 1), or a range of shares such as (0.3, 1.0), but is {share}."
+        )

@@ -48,6 +48,9 @@ class Stream(enum.Enum):
     PREVIEW_SAMPLES = enum.auto()
     PREVIEW_DENOISED = enum.auto()
     IMPUTE = enum.auto()
+    IMPUTE_ERROR = enum.auto()
+    TASK_ERROR = enum.auto()
+    VALIDATION_HIDDEN = enum.auto()
     # inference
     SAMPLE = enum.auto()
     RESTORE = enum.auto()

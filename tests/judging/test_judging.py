@@ -15,7 +15,7 @@ from gsure.gaussian.blocks import Blocks
 from gsure.gaussian.coordinates import Entries
 from gsure.gaussian.structured import BlockGaussian
 from gsure.judging import Baselines, difference_of_errors, difference_of_scores, judge_differences, predict_hidden
-from gsure.judging.baselines import _with_conjugates
+from gsure.gaussian import with_conjugates
 from gsure.judging.hidden import MIN_UNITS, choose_judged
 from gsure.judging.verdict import Difference
 from gsure.measurement import Measurement
@@ -80,7 +80,7 @@ def test_conjugates_of_real_images_are_filled_in(generator):
     x = torch.randn(3, 2, 8, 8, generator=generator)
     x[:, 1] = 0
     xbar, mask = Fourier().to_spectral(x), (torch.rand(3, 1, 1, 8, generator=generator) < 0.6).float()
-    filled = _with_conjugates(Measurement(mask * xbar, mask, 0.1), Fourier())
+    filled = with_conjugates(Measurement(mask * xbar, mask, 0.1), Fourier())
     assert (filled.mask >= mask).all()
     assert filled.mask.sum() > mask.sum()
     torch.testing.assert_close(filled.ybar, filled.mask * xbar, atol=1e-5, rtol=1e-4)

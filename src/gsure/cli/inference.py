@@ -56,9 +56,10 @@ def _restore_options(parser: ArgumentParser) -> None:
     data.add("--limit", int, "restore only the first so many measurements")
     method = Options(parser, "method")
     about = (
-        "ddrm, or moments, which is more accurate and slower; gaussian is the Gaussian prior of the run, in closed form"
+        "auto: the best that the model was trained for; mean: one call of the network; gaussian: the Gaussian prior, in closed "
+        "form; moments, ddrm: means of posterior samples"
     )
-    method.add("--method", Literal["ddrm", "moments", "gaussian"], about, "ddrm")
+    method.add("--method", Literal["auto", "mean", "gaussian", "moments", "ddrm"], about, "auto")
     method.add("--draws", int, "number of posterior samples used for the mean and standard deviation", 8)
     method.add("--steps", int, "sampling steps of each posterior sample", 100)
     method.add("--spacing", SPACING, "spacing of the timesteps", "even")

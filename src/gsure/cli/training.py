@@ -18,7 +18,7 @@ def _options(parser: ArgumentParser) -> None:
     common = Options(parser, "common options")
     common.add("data", str, "measurement file, or a folder of shards")
     common.add("--out", str, "folder of the run", metavar="FOLDER", required=True)
-    common.add("--preset", str, f"settings to start from: {', '.join(preset_names())}")
+    common.add("--preset", str, f"settings to start from: auto (the default, fits them to the data), {', '.join(preset_names())}")
     common.add("--clean", str, "clean signals, for --train-on clean or to log the true error", metavar="FILE")
     _add_settings(common, COMMON)
     common.add("--resume", bool, "resume from the latest checkpoint in --out")
@@ -49,7 +49,7 @@ def _add_settings(options: Options, names: tuple[str, ...]) -> None:
 def _train(options: Namespace) -> None:
     import torch
 
-    from gsure.training.run import Run, inspect
+    from gsure.training.run import inspect
     from gsure.training.train import train
 
     given = {setting.name: options[setting.name] for setting in dataclasses.fields(Settings) if setting.name in options}
@@ -60,18 +60,32 @@ def _train(options: Namespace) -> None:
     if options.dry_run:
         _rehearse(options, given)
         return
-    run = Run(Path(options.out))
-    before = run.config.settings if options.resume and run.exists() else Settings()
-    settings = _settings(options, before, given)
+    settings = _settings(options, given)
     call(train, options, settings=settings, network=None)  # --network is a setting; train(network=) a module
     if os.environ.get("RANK", "0") == "0":
         show(inspect(options.out), options.json)
 
 
-def _settings(options: Namespace, before: Settings, given: dict[str, Any]) -> Settings:
-    if options.preset is not None:
-        given = read_preset(options.preset, given)
-    return dataclasses.replace(before, **given)
+def _settings(options: Namespace, given: dict[str, Any], shown: bool = True) -> Settings:
+    """Those of the run that is resumed, of a preset, or those that fit the data; with what was given on the command line."""
+    from gsure.training.run import Run
+
+    if options.resume and (run := Run(Path(options.out))).exists():
+        return dataclasses.replace(run.config.settings, **given)
+    if options.preset not in (None, "auto"):
+        return Settings(**read_preset(options.preset, given))
+    import torch
+
+    from gsure.data.measurements import open_measurements
+    from gsure.display import say
+    from gsure.training.auto import choose_settings
+
+    chosen = choose_settings(open_measurements(options.data), given, options.device)
+    if options.threads is None:
+        torch.set_num_threads(chosen.threads)
+    for choice in chosen.choices if shown and os.environ.get("RANK", "0") == "0" else ():
+        say(str(choice))
+    return chosen.settings
 
 
 def _rehearse(options: Namespace, given: dict[str, Any]) -> None:
@@ -80,9 +94,9 @@ def _rehearse(options: Namespace, given: dict[str, Any]) -> None:
     from gsure.training.train import dry_run
 
     run, problems = Run(Path(options.out)), list[str]()
-    settings = before = run.config.settings if options.resume and run.exists() else Settings()
+    settings = run.config.settings if options.resume and run.exists() else Settings()
     try:
-        settings = _settings(options, before, given)
+        settings = _settings(options, given, shown=False)
     except ValueError as error:
         problems += str(error).splitlines()
         for name, value in given.items():  # those that are valid, to see what else is wrong

@@ -15,7 +15,18 @@ several structures, of which `fit_gaussian` chooses the one that predicts hidden
 """
 
 from gsure.gaussian.base import Gaussian
+from gsure.gaussian.coordinates import as_complex, as_pairs, with_conjugates
 from gsure.gaussian.fit import About, Fitted, fit_gaussian
 from gsure.gaussian.store import load_gaussian, save_gaussian
 
-__all__ = ["About", "Fitted", "Gaussian", "fit_gaussian", "load_gaussian", "save_gaussian"]
+__all__ = [
+    "About",
+    "Fitted",
+    "Gaussian",
+    "as_complex",
+    "as_pairs",
+    "fit_gaussian",
+    "load_gaussian",
+    "save_gaussian",
+    "with_conjugates",
+]

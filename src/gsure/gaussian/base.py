@@ -4,7 +4,7 @@ from abc import ABC, abstractmethod
 from typing import Any
 
 import torch
-from jaxtyping import Float
+from jaxtyping import Float, Shaped
 from torch import Tensor
 
 from gsure.measurement import Measurement
@@ -25,6 +25,36 @@ class Gaussian(ABC):
     @abstractmethod
     def draw(self, measurement: Measurement, generator: Seed) -> Float[Tensor, "b *n"]:
         """One draw of x̄ from p(x̄ | ȳ) for each measurement."""
+
+    def mean_and_phase(
+        self, measurement: Measurement
+    ) -> tuple[Float[Tensor, "b *n"], Shaped[Tensor, "b p h w"] | None]:
+        """E[x̄ | ȳ], and the phase reference of each image, of modulus 1, if this Gaussian uses one."""
+        return self.mean(measurement), None
+
+    @abstractmethod
+    def denoise(self, ybar: Float[Tensor, "b *n"], sigma: Float[Tensor, " b"]) -> Float[Tensor, "b *n"]:
+        """E[x̄ | x̄ + sigma · noise = ȳ], where nothing is missing: quicker than `mean`."""
+
+    def denoise_and_phase(
+        self, ybar: Float[Tensor, "b *n"], sigma: Float[Tensor, " b"]
+    ) -> tuple[Float[Tensor, "b *n"], Shaped[Tensor, "b p h w"] | None]:
+        return self.denoise(ybar, sigma), None
+
+    @property
+    @abstractmethod
+    def variances(self) -> Float[Tensor, " k"]:
+        """Eigenvalues of C, or some of them, as variances of real numbers."""
+
+    def expected_error(self, sigma: Float[Tensor, " t"]) -> Float[Tensor, " t"]:
+        """E(E[x̄_i | x̄ + sigma · noise] - x̄_i)², averaged over entries: what the Wiener filter leaves."""
+        values, noise = self.variances.double(), sigma.double()[:, None] ** 2
+        return (values * noise / (values + noise).clamp(min=1e-30)).mean(1)
+
+    @property
+    def single(self) -> "Gaussian":
+        """The same without neighbours, if it uses any: less exact, and quick where much was measured."""
+        return self
 
     @property
     def real_images(self) -> bool:

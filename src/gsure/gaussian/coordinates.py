@@ -164,7 +164,7 @@ class Rows(Coordinates):
     def _across(self, part: Float[Tensor, "_ _ _ _"]) -> Float[Tensor, "_ w"]:
         """A mask or std, which may not vary along the axis."""
         first = part[:, :1].narrow(self.axis, 0, 1)
-        if not bool((part == first).all()):
+        if part.shape != first.shape and not bool((part == first).all()):
             along = "rows" if self.axis == -2 else "columns"
             raise ValueError(
                 f"The Gaussian prior was fitted to masks that do not vary along {along} of k-space, but these masks or their "
@@ -237,3 +237,16 @@ def unpack_hermitian(vectors: Float[Tensor, "b r w"], mirror: Int[Tensor, " w"])
     real, imaginary = torch.where(first, vectors, turned), torch.where(first, turned, -vectors)
     zero = torch.zeros_like(vectors)
     return torch.complex(torch.where(alone, vectors, real / 2**0.5), torch.where(alone, zero, imaginary / 2**0.5))
+
+
+def with_conjugates(measurement: Measurement, basis: Basis) -> Measurement:
+    """If images are real, an entry k also tells entry -k; where both were measured, their mean has less noise."""
+    ybar = measurement.ybar
+    mask, std = (part.expand(len(ybar), *part.shape[1:]) for part in (measurement.mask, measurement.std))
+    other = basis.conjugates(mask)
+    sign = torch.tensor([1.0, -1.0]).to(ybar).repeat(ybar.shape[1] // 2).reshape(1, -1, *[1] * (ybar.ndim - 2))
+    count = (mask + other).clamp(min=1)
+    variance = (mask * std**2 + basis.conjugates(mask * std**2)) / count**2
+    return Measurement._trusted(
+        (ybar + sign * basis.conjugates(ybar)) / count, (mask + other).clamp(max=1), variance.sqrt()
+    )

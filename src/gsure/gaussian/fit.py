@@ -240,10 +240,9 @@ class _Fit:
         """From posterior draws of the Gaussian of complex images, with a smaller imaginary part."""
         rows = gaussian.coordinates
         assert isinstance(rows, Rows)
-        single = replace(gaussian, blocks=replace(gaussian.blocks, covariance=gaussian.blocks.own, window=1))
         parts = []
         for number_of, batch in enumerate(_first(self.batches(), FIRST_SAMPLES)):
-            drawn = single.draw(batch, keyed_generator(self.seed, Stream.GAUSSIAN_START, number_of))
+            drawn = gaussian.single.draw(batch, keyed_generator(self.seed, Stream.GAUSSIAN_START, number_of))
             fully = Measurement._trusted(drawn, torch.ones_like(batch.mask), torch.zeros_like(batch.std))
             image = to_image(rows.vectors(fully).values)
             parts.append(as_parts(image * reference(batch).conj()))

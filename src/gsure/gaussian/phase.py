@@ -8,6 +8,7 @@ every measurement has enter the reference, so it tells nothing of lines that are
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any
 
 import torch
@@ -109,11 +110,40 @@ class ReferencedGaussian(Gaussian):
         return tensors, self.rows.header() | {"structure": "referenced rows"}
 
     def mean(self, measurement: Measurement) -> Float[Tensor, "b *n"]:
-        parts = []
+        return self.mean_and_phase(measurement)[0]
+
+    def mean_and_phase(self, measurement: Measurement) -> tuple[Float[Tensor, "b *n"], Shaped[Tensor, "b p h w"]]:
+        parts, phases = [], []
         for some in self._parts(measurement):
-            rows = self.posterior_rows(some, self.reference(some))
-            parts.append(self.rows.spectral(to_spectrum(rows)))
-        return torch.cat(parts).to(measurement.ybar)
+            u = self.reference(some)
+            parts.append(self.rows.spectral(to_spectrum(self.posterior_rows(some, u))))
+            phases.append(self._plane(u))
+        return torch.cat(parts).to(measurement.ybar), torch.cat(phases)
+
+    def denoise(self, ybar: Float[Tensor, "b *n"], sigma: Float[Tensor, " b"]) -> Float[Tensor, "b *n"]:
+        return self.denoise_and_phase(ybar, sigma)[0]
+
+    def denoise_and_phase(
+        self, ybar: Float[Tensor, "b *n"], sigma: Float[Tensor, " b"]
+    ) -> tuple[Float[Tensor, "b *n"], Shaped[Tensor, "b p h w"]]:
+        fully = Measurement._trusted(ybar, ybar.new_ones([1] * ybar.ndim), sigma.reshape(-1, *[1] * (ybar.ndim - 1)))
+        u, eigenvalues, rotation = self.reference(fully), *self._eigen
+        away = as_parts(to_image(self.rows.vectors(fully).values) * u.conj()) - self.mu
+        gain = eigenvalues / (eigenvalues + sigma[:, None, None] ** 2)
+        found = self.mu + torch.einsum("rvw,brw->brv", rotation, gain * torch.einsum("rvw,brv->brw", rotation, away))
+        return self.rows.spectral(to_spectrum(u * _complex(found))).to(ybar), self._plane(u)
+
+    @cached_property
+    def _eigen(self) -> tuple[Float[Tensor, "r v"], Float[Tensor, "r v v"]]:
+        values, vectors = torch.linalg.eigh(self.covariance)
+        return values.clamp(min=0), vectors
+
+    @property
+    def variances(self) -> Float[Tensor, " k"]:
+        return self._eigen[0].flatten()
+
+    def _plane(self, rows: Shaped[Tensor, "b r w"]) -> Shaped[Tensor, "b p h w"]:
+        return rows.unflatten(1, (-1, self.rows.neighbours)).movedim(2, self.rows.axis)
 
     def posterior_rows(self, measurement: Measurement, u: Shaped[Tensor, "b r w"]) -> Shaped[Tensor, "b r w"]:
         """The posterior mean of the rows of the image, given the reference."""
@@ -134,9 +164,7 @@ class ReferencedGaussian(Gaussian):
             re, im = own[..., :w], own[..., w:]
             real = u.real**2 * re + u.imag**2 * im - 2 * u.real * u.imag * mixed
             imaginary = u.imag**2 * re + u.real**2 * im + 2 * u.real * u.imag * mixed
-            planes = [
-                part.unflatten(1, (-1, self.rows.neighbours)).movedim(2, self.rows.axis) for part in (real, imaginary)
-            ]
+            planes = [self._plane(part) for part in (real, imaginary)]
             parts.append(torch.stack(planes, 2).flatten(1, 2).clamp(min=0).sqrt())
         return torch.cat(parts).to(measurement.ybar)
 

@@ -44,6 +44,16 @@ class StationaryGaussian(Gaussian):
         solved = _conjugate_gradients(lambda v: mask * self._covariance(mask * v) + variance * v, residual, mask)
         return self.mu + self._covariance(mask * solved)
 
+    def denoise(self, ybar: Float[Tensor, "b *n"], sigma: Float[Tensor, " b"]) -> Float[Tensor, "b *n"]:
+        gain = self.power / (self.power + sigma.reshape(-1, *[1] * (ybar.ndim - 1)) ** 2)
+        if self.basis.is_signal:
+            return self.mu + hartley(gain * hartley(ybar - self.mu))
+        return self.mu + gain * (ybar - self.mu)
+
+    @property
+    def variances(self) -> Float[Tensor, " k"]:
+        return self.power.flatten()
+
     def std(self, measurement: Measurement) -> Float[Tensor, "b *n"]:
         draws = [self.draw(measurement, seed) - self.mean(measurement) for seed in range(DRAWS)]
         return torch.stack([self.basis.to_signal(one) for one in draws]).square().mean(0).sqrt()

@@ -1,6 +1,7 @@
 """Gaussians with a covariance of blocks: of all entries, or of rows in hybrid space."""
 
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any
 
 import torch
@@ -39,9 +40,33 @@ class BlockGaussian(Gaussian):
         header = {"window": self.blocks.window, **self.coordinates.header()}
         return {"mean": self.blocks.mean, "covariance": self.blocks.covariance}, header
 
-    def mean(self, measurement: Measurement, kept: int | None = None) -> Float[Tensor, "b *n"]:
-        parts = [self.blocks.posterior_mean(self.coordinates.vectors(some), kept) for some in self._parts(measurement)]
-        return self.coordinates.spectral(torch.cat(parts)).to(measurement.ybar)
+    def mean(self, measurement: Measurement) -> Float[Tensor, "b *n"]:
+        found = self.blocks.posterior_mean(self.coordinates.vectors(measurement))
+        return self.coordinates.spectral(found).to(measurement.ybar)
+
+    def denoise(self, ybar: Float[Tensor, "b *n"], sigma: Float[Tensor, " b"]) -> Float[Tensor, "b *n"]:
+        """Block by block: neighbours would add little where nothing is missing."""
+        fully = Measurement._trusted(ybar, ybar.new_ones([1] * ybar.ndim), sigma.reshape(-1, *[1] * (ybar.ndim - 1)))
+        values, _, variance = self.coordinates.vectors(fully)
+        eigenvalues, rotation = self._eigen
+        gain = eigenvalues / (eigenvalues + variance[:, :1, None])  # b, r, w
+        turned = torch.einsum("rvw,brv->brw", rotation.conj(), values - self.blocks.mean)
+        found = self.blocks.mean + torch.einsum("rvw,brw->brv", rotation, gain * turned)
+        return self.coordinates.spectral(found).to(ybar)
+
+    @cached_property
+    def _eigen(self) -> tuple[Float[Tensor, "r w"], Shaped[Tensor, "r w w"]]:
+        values, vectors = torch.linalg.eigh(self.blocks.own)
+        return values.clamp(min=0), vectors
+
+    @property
+    def variances(self) -> Float[Tensor, " k"]:
+        return self._eigen[0].flatten() / (2 if self.coordinates.pairs else 1)
+
+    @cached_property
+    def single(self) -> "BlockGaussian":
+        """Each block on its own."""
+        return replace(self, blocks=replace(self.blocks, covariance=self.blocks.own.contiguous(), window=1))
 
     def std(self, measurement: Measurement) -> Float[Tensor, "b *n"]:
         """√ of diag(T (C - Z Zᴴ) Tᴴ), where T turns vectors into signals."""

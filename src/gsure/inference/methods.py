@@ -16,9 +16,9 @@ from gsure.measurement import Measurement
 from gsure.posterior import Posterior
 from gsure.random import Stream, generators
 from gsure.restoration import ddrm
-from gsure.sampling import Spacing, ddim
+from gsure.sampling import Spacing, ddim, evaluating
 
-Method = Literal["ddrm", "moments", "gaussian"]
+Method = Literal["auto", "mean", "gaussian", "moments", "ddrm"]
 
 
 class Estimates(NamedTuple):
@@ -36,6 +36,9 @@ class Restorer(Protocol):
     def options(self) -> dict[str, Any]: ...
 
     def __call__(self, measurement: Measurement, indices: Sequence[int]) -> Estimates: ...
+
+    def mean(self, measurement: Measurement, indices: Sequence[int]) -> Float[Tensor, "b *n"]:
+        """The mean alone, which may be quicker."""
 
 
 @dataclass(frozen=True)
@@ -71,6 +74,31 @@ class Draws:
         x = denoiser.basis.to_signal(xbar).cpu().reshape(self.draws, len(indices), *xbar.shape[1:])
         return Estimates(x.mean(0), x.std(0, correction=min(1, len(x) - 1)), x)
 
+    def mean(self, measurement: Measurement, indices: Sequence[int]) -> Float[Tensor, "b *n"]:
+        return self(measurement, indices).mean
+
+
+@dataclass(frozen=True)
+class OneCall:
+    """The mean by one call of a mask-conditioned denoiser; standard deviation and samples by another method."""
+
+    draws: Draws
+
+    def options(self) -> dict[str, Any]:
+        return self.draws.options() | {"method": "mean", "drawn_by": self.draws.method}
+
+    @torch.no_grad()
+    def __call__(self, measurement: Measurement, indices: Sequence[int]) -> Estimates:
+        drawn = self.draws(measurement, indices)
+        return drawn._replace(mean=self.mean(measurement, indices))
+
+    @torch.no_grad()
+    def mean(self, measurement: Measurement, indices: Sequence[int]) -> Float[Tensor, "b *n"]:
+        denoiser = self.draws.denoiser
+        where = next(denoiser.parameters(), torch.empty(0)).device
+        with evaluating(denoiser):
+            return denoiser.basis.to_signal(denoiser.estimate(measurement.to(where))).cpu()
+
 
 @dataclass(frozen=True)
 class ByGaussian:
@@ -91,8 +119,10 @@ class ByGaussian:
             )
             for draw in range(self.draws)
         ]
-        mean = self.basis.to_signal(self.gaussian.mean(measurement))
-        return Estimates(mean, self.gaussian.std(measurement), torch.stack(drawn))
+        return Estimates(self.mean(measurement, indices), self.gaussian.std(measurement), torch.stack(drawn))
+
+    def mean(self, measurement: Measurement, indices: Sequence[int]) -> Float[Tensor, "b *n"]:
+        return self.basis.to_signal(self.gaussian.mean(measurement))
 
 
 def in_basis(measurement: Measurement, data: Measurements, basis: Basis) -> Measurement:

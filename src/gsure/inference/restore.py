@@ -18,7 +18,7 @@ from gsure.data.memory import hold_signals, save
 from gsure.display import Bar, bar, with_error
 from gsure.files import record_request, replacing
 from gsure.gaussian import About, Fitted
-from gsure.inference.methods import ByGaussian, Draws, Method, Restorer, in_basis
+from gsure.inference.methods import ByGaussian, Draws, Method, OneCall, Restorer, in_basis
 from gsure.inference.volumes import Format, check_volumes, write_volumes
 from gsure.judging import Baselines, Verdict, choose_judged, difference_of_scores, judge_differences, predict_hidden
 from gsure.measurement import Measurement
@@ -85,7 +85,7 @@ def restore(
     out: str | Path | None = None,
     *,
     draws: int = 8,
-    method: Method = "ddrm",
+    method: Method = "auto",
     steps: int = 100,
     eta: float = 0.85,
     eta_b: float = 1.0,
@@ -111,8 +111,9 @@ def restore(
     The summary starts with a verdict: is the model better than total variation and than the Gaussian prior of the run? It
     compares PSNRs if `clean` is given, or else predictions of measured entries that are hidden from all of them.
 
-    method          `moments` is more accurate than ddrm and several times as costly; its `eta` is that of DDIM; `gaussian`
-                    is the Gaussian prior of the run, in closed form
+    method          `auto` takes `mean`, one call of a network that was trained for it, with standard deviations of samples;
+                    or else `ddrm`. `moments` is more accurate than ddrm and several times as costly; its `eta` is that of
+                    DDIM; `gaussian` is the Gaussian prior of the run, in closed form
     weights         averaged or raw; by default those that validated best
     network, basis  your own, if the run was trained with such
     clean           clean signals behind the measurements: PSNRs are added to the summary
@@ -126,20 +127,14 @@ def restore(
     data = _open(measurements, loaded, steps)
     signals = None if clean is None else open_clean(clean, data)
     prior = open_stored_prior(loaded)
-    posterior: Restorer
-    if method == "gaussian":
-        if prior is None:
-            raise ValueError("--method gaussian needs a run, which has a Gaussian prior: this is a denoiser alone.")
-        posterior = ByGaussian(prior.gaussian, loaded.denoiser.basis, draws, seed)
-    else:
-        posterior = Draws(loaded.denoiser, method, draws, steps, eta, eta_b, spacing, seed)
+    posterior = _make_restorer(loaded, prior, method, draws, steps, eta, eta_b, spacing, seed)
     if volumes is not None:
         check_volumes(tuple(data.shape), data.header["complex"])
     n, at_once = len(data) if limit is None else min(limit, len(data)), max(1, batch // draws)
     made_of = {"step": loaded.step, "weights": loaded.checksum, "fingerprint": data.fingerprint()}
     made_of |= {**posterior.options(), "batch": batch, "baselines": baselines}
-    done = {"restored": n, "draws": draws, "method": method}
-    others = None if method == "gaussian" else prior
+    done = {"restored": n, "draws": draws, "method": posterior.options()["method"]}
+    others = None if done["method"] == "gaussian" else prior
     with bar("restoring", n, progress) as advance:
         work = _Work(posterior, data, loaded.denoiser.basis, others, n, seed, baselines, advance)
         if out is None:
@@ -159,6 +154,36 @@ def restore(
     restored = Restored(found, verdict | {"folder": str(folder)} | done | _scores(found, signals), None, folder)
     _finish(folder, restored, signals, panels)
     return restored
+
+
+def _make_restorer(
+    loaded: Loaded,
+    prior: Fitted | None,
+    method: Method,
+    draws: int,
+    steps: int,
+    eta: float,
+    eta_b: float,
+    spacing: Spacing,
+    seed: int,
+) -> Restorer:
+    """`auto` takes the mean from one call, if the model was trained for that, and otherwise from samples by DDRM."""
+    denoiser, config = loaded.denoiser, loaded.config
+    trained_for_it = config is not None and config.settings.purpose != "generate"
+    if method == "auto":
+        method = "mean" if trained_for_it else "ddrm"
+    if method == "gaussian":
+        if prior is None:
+            raise ValueError("--method gaussian needs a run, which has a Gaussian prior: this is a denoiser alone.")
+        return ByGaussian(prior.gaussian, denoiser.basis, draws, seed)
+    if method != "mean":
+        return Draws(denoiser, method, draws, steps, eta, eta_b, spacing, seed)
+    if not denoiser.mask_conditioned:
+        raise ValueError(
+            "--method mean restores in one call, which needs a mask-conditioned network, and that of this model is not: use "
+            "--method ddrm, or train with --base gaussian."
+        )
+    return OneCall(Draws(denoiser, "ddrm", draws, steps, 1.0, eta_b, "quadratic", seed))
 
 
 def _refuse_options(
@@ -241,7 +266,7 @@ class _Work:
         where = choose_judged(self.n, self.data.shape)
 
         def estimate(shown: Measurement) -> dict[str, Tensor]:
-            return {"mean": self.posterior(shown, where.tolist()).mean} | self.baselines(shown).signals
+            return {"mean": self.posterior.mean(shown, where.tolist())} | self.baselines(shown).signals
 
         self.advance.say("Judging the model by hidden entries ...")
         groups = self.data.subset(where).groups()

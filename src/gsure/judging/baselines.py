@@ -9,7 +9,7 @@ from torch import Tensor
 
 from gsure.basis import Basis
 from gsure.data.scaling import evenly_spread
-from gsure.gaussian import About, Gaussian
+from gsure.gaussian import About, Gaussian, with_conjugates
 from gsure.measurement import Measurement, Partner, draw_hidden
 from gsure.metrics.total_variation import ITERATIONS, total_variation
 from gsure.random import Stream, keyed_generator
@@ -72,7 +72,7 @@ class Baselines:
         self, measurement: Measurement, strength: float | Tensor, iterations: int = ITERATIONS
     ) -> tuple[Float[Tensor, "b *n"], int]:
         if self.real_images:
-            measurement = _with_conjugates(measurement, self.basis)
+            measurement = with_conjugates(measurement, self.basis)
         variance = (measurement.mask * measurement.std**2).expand_as(measurement.mask)
         mean = (variance.flatten(1).sum(1) / measurement.mask.flatten(1).sum(1).clamp(min=1)).reshape(
             -1, *[1] * (variance.ndim - 1)
@@ -104,16 +104,3 @@ class Baselines:
 
         best = best_of(STRENGTHS)
         return best_of((best / FINER, best * FINER))
-
-
-def _with_conjugates(measurement: Measurement, basis: Basis) -> Measurement:
-    """If images are real, an entry k also tells entry -k; where both were measured, their mean has less noise."""
-    ybar = measurement.ybar
-    mask, std = (part.expand(len(ybar), *part.shape[1:]) for part in (measurement.mask, measurement.std))
-    other = basis.conjugates(mask)
-    sign = torch.tensor([1.0, -1.0]).to(ybar).repeat(ybar.shape[1] // 2).reshape(1, -1, *[1] * (ybar.ndim - 2))
-    count = (mask + other).clamp(min=1)
-    variance = (mask * std**2 + basis.conjugates(mask * std**2)) / count**2
-    return Measurement._trusted(
-        (ybar + sign * basis.conjugates(ybar)) / count, (mask + other).clamp(max=1), variance.sqrt()
-    )

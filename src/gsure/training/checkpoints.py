@@ -24,8 +24,9 @@ from torch import Tensor, nn
 from torch.optim.swa_utils import get_ema_multi_avg_fn
 
 from gsure.basis import Dense
-from gsure.denoiser import Denoiser
+from gsure.denoiser import NetworkDenoiser, ResidualDenoiser, with_network
 from gsure.files import replacing
+from gsure.gaussian import Gaussian
 
 FORMAT = "gsure checkpoint"
 VERSION = 3
@@ -108,7 +109,7 @@ def read(path: Path) -> Checkpoint:
 def checksum(tensors: Mapping[str, Tensor]) -> int:
     checksum = 0
     for name in sorted(tensors):
-        values = tensors[name].reshape(-1).view(torch.uint8).numpy().data
+        values = tensors[name].contiguous().reshape(-1).view(torch.uint8).numpy().data
         checksum = zlib.crc32(values, zlib.crc32(name.encode(), checksum))
     return checksum
 
@@ -174,19 +175,21 @@ class Unread(NamedTuple):
 class TrainState:
     """Weights, their average, the optimizer, and how far they have come. `Loop` changes it; `train` restores it."""
 
-    denoiser: Denoiser
+    denoiser: NetworkDenoiser
     """Its network may be wrapped, to run on several processes or in mixed precision."""
     network: nn.Module
     """The network itself."""
-    averaged: Denoiser
+    averaged: NetworkDenoiser
     """The denoiser with averaged weights."""
-    optimizer: torch.optim.Adam
+    optimizer: torch.optim.AdamW
     step: int = 0
     """Steps done."""
     best: dict[str, Any] | None = None
     """Step, weights, mean and standard error of the best validation so far."""
     losses: list[float] = dataclasses.field(default_factory=list)
     """Of the steps since the last line of the log, as far as they were read."""
+    base_checksum: int | None = None
+    """Of the Gaussian to which the network adds."""
     unread: list[Unread] = dataclasses.field(default_factory=list)
     """Of the steps since then: reading a loss makes the host wait for the device."""
 
@@ -202,10 +205,16 @@ class TrainState:
         return list(self.averaged.network.parameters()), list(self.network.parameters())
 
     @property
-    def raw(self) -> Denoiser:
+    def raw(self) -> NetworkDenoiser:
         """The denoiser with the weights as they are, without a wrapper."""
-        like = self.denoiser
-        return Denoiser(self.network, like.schedule, like.basis, like.predicts, like.mask_conditioned)
+        return with_network(self.denoiser, self.network)
+
+    def set_base(self, base: Gaussian) -> None:
+        """The Gaussian to which the network adds; a denoiser without one is left as it is."""
+        for denoiser in (self.denoiser, self.averaged):
+            if isinstance(denoiser, ResidualDenoiser):
+                denoiser.base = base
+                self.base_checksum = checksum({name: value.cpu() for name, value in base.state()[0].items()})
 
     def read_losses(self) -> str | None:
         """Read the losses of the steps since the last call; returns a sentence if one of them is not finite."""
@@ -224,7 +233,13 @@ class TrainState:
         return taken
 
     def header(self, config: dict[str, Any]) -> dict[str, Any]:
-        return {"step": self.step, "best": self.best, "losses": self.losses, "config": config}
+        return {
+            "step": self.step,
+            "best": self.best,
+            "losses": self.losses,
+            "base": self.base_checksum,
+            "config": config,
+        }
 
     def tensors(self) -> dict[str, Tensor]:
         """All that changes, and the basis if it is a matrix."""

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import NamedTuple, Protocol, runtime_checkable
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -10,7 +10,6 @@ from torch import Tensor
 
 from gsure.data.measurements import Measurements, Signals
 from gsure.data.scaling import evenly_spread
-from gsure.denoiser import Denoiser
 from gsure.measurement import Measurement
 from gsure.random import Generators, uniform
 from gsure.training.settings import Settings
@@ -24,9 +23,15 @@ class Pair(NamedTuple):
 
     input: Measurement | None
     target: Measurement
+    as_measured: Measurement | None = None
+    """What was measured, if the target is something else: the clean signal behind it."""
+
+    @property
+    def measured(self) -> Measurement:
+        return self.target if self.as_measured is None else self.as_measured
 
     def to(self, device: torch.device) -> "Pair":
-        return Pair(None if self.input is None else self.input.to(device), self.target.to(device))
+        return Pair(*(None if part is None else part.to(device) for part in self))  # type: ignore[arg-type]
 
 
 @dataclass(frozen=True)
@@ -70,9 +75,11 @@ class Examples:
 
     def pair(self, positions: Sequence[int] | np.ndarray) -> Pair:
         target = self.target(positions)
+        measured = self.measurements[positions] if self.settings.train_on == "clean" else None
         if self.imputed is None:
-            return Pair(None, target)
-        return Pair(target.impute(self.measurements.basis.to_spectral(self.imputed(np.asarray(positions)))), target)
+            return Pair(None, target, measured)
+        imputed = self.measurements.basis.to_spectral(self.imputed(np.asarray(positions)))
+        return Pair(target.impute(imputed), target, measured)
 
     def xbar(self, positions: Sequence[int] | np.ndarray) -> Tensor:
         """The clean signals behind these measurements."""
@@ -101,35 +108,11 @@ class Examples:
             parts = (torch.where(chosen, part.flip(-1), part) for part in (m.ybar, m.mask, m.std))
             return Measurement._trusted(*parts)
 
-        return Pair(None if pair.input is None else mirrored(pair.input), mirrored(pair.target))
+        return Pair(*(None if part is None else mirrored(part) for part in pair))  # type: ignore[arg-type]
 
     def spread(self, n: int) -> "Examples":
         """At most n of them, from all over the file."""
         return replace(self, measurements=self.measurements.subset(evenly_spread(n, len(self))))
-
-
-@runtime_checkable
-class Curriculum(Protocol):
-    """What the network learns from, as training proceeds."""
-
-    @property
-    def changes_at(self) -> tuple[int, ...]:
-        """Steps at which it changes."""
-
-    def at(self, step: int, averaged: Denoiser) -> tuple[Examples, Examples | None]:
-        """What to learn from after this many steps, and what was held out; `averaged` is the model after these steps."""
-
-
-@dataclass(frozen=True)
-class Unchanging:
-    """The same examples from the first step to the last."""
-
-    examples: Examples
-    held_out: Examples | None
-    changes_at: tuple[int, ...] = ()
-
-    def at(self, step: int, averaged: Denoiser) -> tuple[Examples, Examples | None]:
-        return self.examples, self.held_out
 
 
 def open_examples(
@@ -158,7 +141,12 @@ def _problems(measurements: Measurements, clean: Signals | None, settings: Setti
     coverage = measurements.coverage
     if settings.flip and not torch.allclose(coverage, coverage.flip(-1)):
         yield "--flip needs a coverage E[P] that is its own mirror image, and that of this data is not: omit it."
-    if settings.train_on != "measurements":
+    if settings.train_on == "naive" and settings.purpose != "generate":
+        yield (
+            "--purpose restore and both predict what is hidden, but --train-on naive takes measurements for clean signals, in "
+            "which nothing is missing: use --purpose generate."
+        )
+    if settings.train_on != "measurements" and settings.purpose == "generate":
         asked = {"--hide hides a part of": settings.hide, "--impute-at imputes the rest of": settings.impute_at}
         for does in (does for does, value in asked.items() if value):
             yield f"{does} what was measured, but --train-on {settings.train_on} takes all data for clean: omit it."

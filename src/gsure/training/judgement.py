@@ -33,14 +33,16 @@ def judge_run(run: Run, prior: Fitted, examples: Examples, accelerator: Accelera
         loaded = open_model(run, device=accelerator.device)
         if progress:
             say("Judging the model by hidden entries ...")
-        record = _judge(loaded.denoiser, prior, examples)
+        predicts = run.config.settings.purpose != "generate"
+        record = _judge(loaded.denoiser, prior, examples, predicts)
         with replacing(run.verdict) as temporary:
             temporary.write_text(json.dumps({"step": loaded.step} | record, indent=1, ensure_ascii=False))
     accelerator.wait_for_everyone()
     return read_verdict(run)["verdict"]
 
 
-def _judge(denoiser: BaseDenoiser, prior: Fitted, examples: Examples) -> dict[str, Any]:
+def _judge(denoiser: BaseDenoiser, prior: Fitted, examples: Examples, predicts: bool) -> dict[str, Any]:
+    """`predicts` says that the model was trained to restore in one call."""
     data, seed = examples.measurements, examples.settings.seed
     where = choose_judged(len(data), data.shape)
     measurement, numbers = examples.as_measured(where), data.indices[where].tolist()
@@ -50,6 +52,12 @@ def _judge(denoiser: BaseDenoiser, prior: Fitted, examples: Examples) -> dict[st
     steps = min(STEPS, denoiser.schedule.T)
 
     def estimate(shown: Measurement) -> dict[str, Tensor]:
+        return {"mean": restored(shown)} | baselines(shown).signals
+
+    @torch.no_grad()
+    def restored(shown: Measurement) -> Tensor:
+        if predicts:
+            return denoiser.basis.to_signal(denoiser.estimate(shown.to(device))).cpu()
         many = Measurement.cat([shown] * DRAWS).to(device)
         noise = [
             g
@@ -59,7 +67,7 @@ def _judge(denoiser: BaseDenoiser, prior: Fitted, examples: Examples) -> dict[st
         drawn = denoiser.basis.to_signal(
             ddrm(denoiser, many, steps, eta=1.0, spacing="quadratic", generator=noise)
         ).cpu()
-        return {"mean": drawn.unflatten(0, (DRAWS, -1)).mean(0)} | baselines(shown).signals
+        return drawn.unflatten(0, (DRAWS, -1)).mean(0)
 
     groups = data.subset(where).groups()
     found = predict_hidden(estimate, measurement, about, numbers, groups, seed, baselines.real_images)

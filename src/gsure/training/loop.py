@@ -1,4 +1,4 @@
-"""The training loop: examples -> t -> objective -> backward -> clip -> Adam -> average, from any step on, by many processes.
+"""The training loop: examples -> task -> loss -> backward -> clip -> Adam -> average, from any step on, by many processes.
 
 What a step does depends on the settings and on its number alone: the order of the data and all noise are keyed by (seed,
 number of the sample in the whole run). So a resumed run equals one that was never stopped, bit for bit, and two processes
@@ -23,18 +23,19 @@ import torch
 from accelerate import Accelerator, DistributedDataParallelKwargs
 from accelerate.state import AcceleratorState, PartialState
 
-from gsure.denoiser import Denoiser
+from gsure.denoiser import NetworkDenoiser
 from gsure.display import Bar, bar
 from gsure.files import show_resumption
-from gsure.objective import Objective
 from gsure.random import Stream, generators
 from gsure.training import checkpoints
 from gsure.training.checkpoints import TrainState, Unread, Weights
-from gsure.training.examples import Curriculum, Examples
+from gsure.training.curriculum import Curriculum, Stage
+from gsure.training.examples import Examples
 from gsure.training.model import choose_device
 from gsure.training.run import Log, Run
 from gsure.training.settings import Config, Settings
-from gsure.training.validation import draw_denoised, draw_samples, validate
+from gsure.training.tasks import Restoring, Task
+from gsure.training.validation import draw_denoised, draw_samples, validate, validate_prediction
 
 Part = tuple[np.ndarray, np.ndarray]
 """Numbers of samples in the whole run, and positions of their measurements in the file."""
@@ -61,37 +62,27 @@ class Loop:
         self,
         state: TrainState,
         curriculum: Curriculum,
-        objective: Objective,
         introduction: str = "",
         progress: bool = False,
     ) -> None:
-        """Do the steps that are left, in stretches between which the curriculum changes what the network learns from."""
+        """Do the steps that are left, in stretches between which the curriculum changes what the network learns."""
         for number, (first, last) in enumerate(_stretches(state.step, self.settings.steps, curriculum.changes_at)):
             with self.log.aside():
-                examples, held_out = curriculum.at(first, state.averaged)
+                stage = curriculum.at(first, state.averaged)
             if first in curriculum.changes_at:
                 state.best = None  # was validated on other data
             with bar("training", self.settings.steps, progress and self.is_main, done=first) as advance:
                 if number == 0 and self.is_main and introduction:
                     advance.say(introduction)
                 with _signals(advance.say) as stop:
-                    if self._train_until(last, state, examples, objective, held_out, advance, stop):
+                    if self._train_until(last, state, stage, advance, stop):
                         return
 
-    def _train_until(
-        self,
-        last: int,
-        state: TrainState,
-        examples: Examples,
-        objective: Objective,
-        held_out: Examples | None,
-        advance: Bar,
-        stop: "Stop",
-    ) -> bool:
+    def _train_until(self, last: int, state: TrainState, stage: Stage, advance: Bar, stop: "Stop") -> bool:
         """Do the steps up to number `last`; returns whether a signal stopped them before the last step of the run."""
-        settings = self.settings
+        settings, (examples, held_out, tasks) = self.settings, stage
         for parts in self.batches(examples, state.step, last):
-            self.step(state, examples, objective, parts)
+            self.step(state, examples, tasks[state.step % len(tasks)], parts)
             if state.step % settings.log_every == 0:
                 self._read_losses(state)
                 advance(0, self.log.write(state))
@@ -100,7 +91,7 @@ class Loop:
                 if stopping:  # at once: whoever sent the signal may not wait for a validation
                     self._save(state)
                 if state.step % settings.checkpoint_every == 0 or state.step == last:
-                    self._validate(state, held_out, advance)
+                    self._validate(state, held_out, tasks, advance)
                     self._save(state)
                 if self.is_main and not stopping and self._is_picture_due(state.step):
                     self.draw(state, examples, held_out)
@@ -122,17 +113,16 @@ class Loop:
             divided = (np.array_split(indices, settings.accumulate) for indices in (numbers, positions))
             yield list(zip(*divided, strict=True))
 
-    def step(self, state: TrainState, examples: Examples, objective: Objective, parts: list[Part]) -> None:
+    def step(self, state: TrainState, examples: Examples, task: Task, parts: list[Part]) -> None:
         """One step of the optimizer. Nothing in it waits for the device."""
         settings, accelerator, device = self.settings, self.accelerator, self.accelerator.device
         losses, times = [], []
         state.optimizer.zero_grad()
         for left, (numbers, positions) in zip(range(len(parts) - 1, -1, -1), parts, strict=True):
             generator = generators(settings.seed, Stream.TRAIN, indices=numbers, device=device)
-            input, target = examples.augment(examples.pair(positions).to(device), generator)
-            t = state.denoiser.schedule.draw(len(target), generator)
+            pair = examples.augment(examples.pair(positions).to(device), generator)
             with contextlib.nullcontext() if left == 0 else accelerator.no_sync(state.denoiser.network):
-                loss = objective(state.denoiser, target, t, generator, input)
+                loss, t = task(state.denoiser, pair, generator)
                 (loss.mean() / len(parts)).backward()
             losses.append(loss.detach())
             times.append(t)
@@ -157,15 +147,21 @@ class Loop:
             f"{show_resumption(self.config.request, force=True)}"
         )
 
-    def _validate(self, state: TrainState, held_out: Examples | None, advance: Bar) -> None:
+    def _validate(
+        self, state: TrainState, held_out: Examples | None, tasks: tuple[Task, ...], advance: Bar
+    ) -> None:
         """Validate averaged and raw weights on what was held out, and keep the better ones if they are the best so far."""
         self._read_losses(state)
         if held_out is None:
             return
         at_once = max(1, self.settings.batch // self.settings.accumulate)
-        candidates: dict[Weights, Denoiser] = {"averaged": state.averaged, "raw": state.raw}
+        candidates: dict[Weights, NetworkDenoiser] = {"averaged": state.averaged, "raw": state.raw}
+        restoring = next((task for task in tasks if isinstance(task, Restoring)), None)
         results = {
-            weights: validate(denoiser, held_out, self.accelerator, at_once) for weights, denoiser in candidates.items()
+            weights: validate(denoiser, held_out, self.accelerator, at_once)
+            if restoring is None
+            else validate_prediction(denoiser, held_out, restoring.prediction, self.accelerator, at_once)
+            for weights, denoiser in candidates.items()
         }
         weights = min(results, key=lambda weights: results[weights]["estimate"]["mean"])
         estimate = results[weights]["estimate"]

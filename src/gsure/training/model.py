@@ -12,8 +12,9 @@ from torch import nn
 
 from gsure.basis import Basis, Dense
 from gsure.data.measurements import BASES
-from gsure.denoiser import BaseDenoiser, Denoiser
+from gsure.denoiser import BaseDenoiser, Denoiser, NetworkDenoiser, ResidualDenoiser
 from gsure.divergence import Divergence
+from gsure.gaussian import Gaussian, load_gaussian
 from gsure.network import mlp, unet
 from gsure.objective import Objective
 from gsure.schedule import Schedule
@@ -24,6 +25,10 @@ from gsure.training.settings import Config, DataInfo, Settings
 
 CheckpointName = Literal["best", "last"] | int
 """A checkpoint of a run: the one that validated best, the last one, or that of a step."""
+
+
+MAX_VARIANCES = 256
+"""Of the Gaussian, by which errors at each noise level are weighted."""
 
 
 def make_schedule(settings: Settings, max_std: float) -> Schedule:
@@ -42,14 +47,14 @@ def make_network(settings: Settings, info: DataInfo, basis_is_signal: bool) -> n
     if settings.network == "mlp":
         size = torch.Size(info.shape).numel()
         return mlp(size, settings.width, settings.depth, settings.mask_conditioned, settings.seed)
-    if len(info.shape) != 3 or info.shape[1] != info.shape[2]:
+    if len(info.shape) != 3:
         raise ValueError(
-            f"A unet takes square images, but this data has shape {info.shape}: use --network mlp, or your own network in "
-            "Python."
+            f"A unet takes images, but this data has shape {info.shape}: use --network mlp, or your own network in Python."
         )
-    spectral = settings.mask_conditioned and not basis_is_signal
+    conditioned, residual = settings.mask_conditioned or settings.base != "none", settings.base != "none"
+    spectral = conditioned and not basis_is_signal
     network = unet(
-        info.shape[1],
+        (info.shape[1], info.shape[2]),
         info.shape[0],
         settings.width,
         settings.multipliers,
@@ -58,8 +63,10 @@ def make_network(settings: Settings, info: DataInfo, basis_is_signal: bool) -> n
         settings.groups,
         settings.patch,
         settings.layers,
-        mask_input="embedding" if spectral else "channels" if settings.mask_conditioned else "none",
+        mask_input="embedding" if spectral else "channels" if conditioned else "none",
         mask_shape=info.mask_shape if spectral else None,
+        inputs=2 if residual else 1,
+        zero_output=residual,
         seed=settings.seed,
     )
     if settings.channels_last:
@@ -67,19 +74,32 @@ def make_network(settings: Settings, info: DataInfo, basis_is_signal: bool) -> n
     return network
 
 
-def make_denoiser(settings: Settings, info: DataInfo, basis: Basis, network: nn.Module | None = None) -> Denoiser:
-    """`network` is a user's own, in place of the one that the settings describe."""
+def make_denoiser(
+    settings: Settings, info: DataInfo, basis: Basis, network: nn.Module | None = None, base: Gaussian | None = None
+) -> NetworkDenoiser:
+    """`network` is a user's own, in place of the one that the settings describe; `base` the Gaussian to which it adds."""
     schedule = make_schedule(settings, info.max_std)
     network = make_network(settings, info, basis.is_signal) if network is None else network
+    if settings.base == "gaussian":
+        return ResidualDenoiser(network, schedule, basis, base)
     return Denoiser(network, schedule, basis, settings.predicts, settings.mask_conditioned)
 
 
-def make_objective(settings: Settings, info: DataInfo, coverage: torch.Tensor, max_std: float) -> Objective:
+def make_objective(
+    settings: Settings, info: DataInfo, coverage: torch.Tensor, max_std: float, prior: Gaussian | None = None
+) -> Objective:
+    """`prior` is the Gaussian of the run, as soon as it is known."""
+    relative = settings.weighting == "wiener" and prior is not None
+    variances = None
+    if relative and prior is not None:
+        variances = prior.variances.double().sort().values
+        variances = variances[:: max(1, len(variances) // MAX_VARIANCES)]
     return Objective(
         settings.objective,
         coverage=coverage,
-        weighting=settings.weighting,
-        hide=settings.hide,
+        weighting="v" if settings.weighting == "wiener" and not relative else settings.weighting,
+        variances=variances,
+        hide=settings.hide if settings.purpose == "generate" else 0.0,
         unit=info.unit,
         max_std=max_std,
         divergence=Divergence(settings.divergence, settings.divergence_fraction),
@@ -114,7 +134,7 @@ def load(
     weights: Weights | None = None,
     basis: Basis | None = None,
     network: nn.Module | None = None,
-) -> Denoiser:
+) -> NetworkDenoiser:
     """The denoiser of a run (or of one checkpoint file), ready to sample and restore.
 
     `checkpoint` is the one that validated best (the last, if nothing was held out), the last one, or that of a step.
@@ -122,7 +142,7 @@ def load(
     Pass your own basis or network again if the run was trained with one.
     """
     loaded = open_model(run, checkpoint, basis=basis, network=network, weights=weights)
-    assert isinstance(loaded.denoiser, Denoiser)
+    assert isinstance(loaded.denoiser, NetworkDenoiser)
     return loaded.denoiser
 
 
@@ -178,7 +198,9 @@ def open_model(
             f"{path} was trained with your own network, which a run does not store: pass network=... in Python, built as it "
             "was for training. The command line cannot use such a run."
         )
-    denoiser = make_denoiser(config.settings, config.data_info, basis or _basis(config.data_info.basis, found), network)
+    basis = basis or _basis(config.data_info.basis, found)
+    base = _base(found, config, basis)
+    denoiser = make_denoiser(config.settings, config.data_info, basis, network, base)
     chosen = found.part(checkpoints.PARTS[weights or _better_weights(found)])
     try:
         denoiser.network.load_state_dict(chosen)
@@ -219,3 +241,21 @@ def _basis(name: str, found: Checkpoint) -> Basis:
             "a run."
         )
     return BASES[name]()
+
+
+def _base(found: Checkpoint, config: Config, basis: Basis) -> Gaussian | None:
+    """The Gaussian to which the network of a checkpoint adds; it is in the folder of the run."""
+    if config.settings.base == "none":
+        return None
+    path = Run(found.path.parent.parent).gaussian
+    if not path.exists():
+        raise ValueError(
+            f"{path} is missing: the network of {found.path} adds to this Gaussian prior and is of no use without it. Restore "
+            "the file, or give the folder of the run instead of a copy of its checkpoint."
+        )
+    base = load_gaussian(path, basis)[0].gaussian
+    if found.header.get("base") not in (None, checkpoints.checksum(base.state()[0])):
+        raise ValueError(
+            f"{path} is not the Gaussian prior that the network of {found.path} was trained with: restore the file of this run."
+        )
+    return base

@@ -26,7 +26,7 @@ def open_prior(
     """The Gaussian in the folder of the run, if it is that of this data; or else it is fitted now, by the main process."""
     made_of = {"measurements": examples.measurements.fingerprint(), "trained_on": examples.settings.train_on}
     if accelerator.is_main_process and _stored(run, examples, made_of) is None:
-        fitted = _fit(examples, held_out, progress)
+        fitted = fit_prior(examples, held_out, progress)
         for note in fitted.notes[-1:] if progress else ():
             say(note)
         save_gaussian(run.gaussian, fitted, made_of)
@@ -50,10 +50,13 @@ def _stored(run: Run, examples: Examples, made_of: dict[str, str]) -> Fitted | N
     return fitted if found == made_of else None
 
 
-def _fit(examples: Examples, held_out: Examples | None, progress: bool) -> Fitted:
+def fit_prior(
+    examples: Examples, held_out: Examples | None, progress: bool = False, most: int | None = None
+) -> Fitted:
+    """A Gaussian of the measurements to train on, of at most so many."""
     data = examples.measurements
     width = max(data.shape[-2:]) if len(data.shape) == 3 else int(np.prod(data.shape))
-    most = max(1000, min(MAX_FITTED, MAX_PRODUCTS // (int(np.prod(data.shape)) * width)))
+    most = most or max(1000, min(MAX_FITTED, MAX_PRODUCTS // (int(np.prod(data.shape)) * width)))
     chosen_by = held_out or examples
     positions = evenly_spread(most, len(examples))
     if held_out is None:  # keep some apart

@@ -23,7 +23,7 @@ from gsure.basis import Basis
 from gsure.data.inspection import inspect_file
 from gsure.data.measurements import Measurements
 from gsure.data.memory import save
-from gsure.denoiser import Denoiser
+from gsure.denoiser import NetworkDenoiser
 from gsure.display import with_error
 from gsure.files import replacing
 from gsure.training import checkpoints
@@ -52,7 +52,7 @@ class Run:
         return str(self.path)
 
     @property
-    def denoiser(self) -> Denoiser:
+    def denoiser(self) -> NetworkDenoiser:
         """The denoiser of the checkpoint that validated best; `gsure.load` has others."""
         from gsure.training.model import load
 

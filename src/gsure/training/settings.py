@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 PRESETS = Path(__file__).parent / "presets"
 AT_LEAST_1 = (
-    *("steps", "batch", "accumulate", "checkpoint_every", "log_every", "keep", "t_bins", "validate_on", "impute_count"),
+    *("batch", "accumulate", "checkpoint_every", "log_every", "keep", "t_bins", "validate_on", "impute_count"),
     *("impute_sampling_steps", "T", "groups", "patch", "layers", "width", "depth"),
 )
 
@@ -39,13 +39,23 @@ class Settings:
     objective: Literal["tweedie", "gsure-y", "gsure", "paper", "exact"] = _setting(
         "tweedie", "the loss, see docs/method.md"
     )
-    weighting: Literal["x", "eps", "v"] = _setting(
-        "x", "weight over t: x weights errors in x equally, eps errors in ε, v errors in v"
+    purpose: Literal["restore", "generate", "both"] = _setting(
+        "generate",
+        "what to train for: restoration in one call, generation, or both, one after the other; --preset auto trains both",
+    )
+    weighting: Literal["x", "eps", "v", "wiener"] = _setting(
+        "x",
+        "weight over t: x weights errors in x equally, eps errors in ε, v errors in v, wiener errors relative to those of the "
+        "Gaussian prior",
+    )
+    times: Literal["uniform", "lognormal"] = _setting(
+        "uniform", "how timesteps are drawn: uniform, or lognormal noise levels, most of them where images take shape"
     )
     coverage_weighting: bool = _setting(True, "W = E[P]^(-1/2); without it W = I, as in the paper's CelebA experiments")
-    hide: float = _setting(
+    hide: float | tuple[float, float] = _setting(
         0.0,
-        "hide this share of what was measured from the network, and keep it in the loss; no effect on imputed signals",
+        "hide this share of what was measured from the network, and keep it in the loss; [low,high] draws a share for each "
+        "sample; no effect on generation from imputed signals",
     )
     impute_at: tuple[int, ...] = _setting(
         (),
@@ -61,9 +71,12 @@ class Settings:
     )
     divergence_fraction: float = _setting(1.0, "estimate the divergence on this share of each batch")
 
-    predicts: Literal["x", "eps", "v"] = _setting("x", "what the network predicts")
+    base: Literal["none", "gaussian"] = _setting(
+        "none", "gaussian: the network adds to the posterior mean of the Gaussian prior, and knows the noise of each entry"
+    )
+    predicts: Literal["x", "eps", "v"] = _setting("x", "what the network predicts, without a base")
     mask_conditioned: bool = _setting(False, "give the network the mask as an input")
-    network: Literal["unet", "mlp"] = _setting("unet", "unet for square images, mlp for anything")
+    network: Literal["unet", "mlp"] = _setting("unet", "unet for images, mlp for anything")
     width: int = _setting(32, "channels at full resolution; hidden units of an mlp")
     multipliers: tuple[int, ...] = _setting((1, 2, 2), "unet: channels at each resolution, as multiples of width")
     attention: tuple[int, ...] = _setting((), "unet: resolutions that have attention")
@@ -82,10 +95,13 @@ class Settings:
     beta_T: float = _setting(0.02, "for_noise, linear: last step; the paper prints 0.2 and uses 0.02")  # noqa: N815
     T: int = _setting(1000, "number of timesteps")
 
-    steps: int = _setting(10_000, "training steps", free=True)
+    steps: int = _setting(10_000, "training steps; 0 takes as many as fit into --minutes", free=True)
+    minutes: float = _setting(0.0, "time budget of the whole run in minutes, if --steps is 0", free=True)
     batch: int = _setting(64, "measurements per step, over all processes")
     accumulate: int = _setting(1, "parts in which a process computes its share of a batch, to save memory")
     lr: float = _setting(2e-4, "learning rate of Adam")
+    beta_2: float = _setting(0.999, "decay of the squared gradients in Adam")
+    weight_decay: float = _setting(0.0, "weight decay of AdamW; 0 is Adam")
     warmup: int = _setting(0, "steps over which the learning rate rises from zero")
     decay: Literal["none", "linear", "cosine"] = _setting(
         "none", "how the learning rate falls to zero at the last step"
@@ -109,6 +125,8 @@ class Settings:
     def __post_init__(self) -> None:
         for name in ("multipliers", "attention", "impute_at"):
             object.__setattr__(self, name, tuple(getattr(self, name)))
+        if isinstance(self.hide, list):
+            object.__setattr__(self, "hide", tuple(self.hide))
         if problems := list(self._problems()):
             raise ValueError("\n".join(problems))
 
@@ -121,10 +139,24 @@ class Settings:
         for name in AT_LEAST_1:
             if getattr(self, name) < 1:
                 yield f"{option(name)} must be at least 1, but is {getattr(self, name)}."
-        for name in ("warmup", "clip", "picture_every", "seed"):
+        for name in ("warmup", "clip", "picture_every", "seed", "weight_decay", "minutes", "steps"):
             if not getattr(self, name) >= 0:
                 yield f"{option(name)} must be at least 0, but is {getattr(self, name)}."
-        for name in ("ema", "held_out", "dropout"):
+        if self.steps == 0 and self.minutes == 0:
+            yield "--steps must be at least 1, or 0 with a time budget --minutes."
+        low, high = self.hide if isinstance(self.hide, tuple) else (self.hide, self.hide)
+        if not 0 <= low <= high <= 1 or low == 1:
+            yield f"--hide is a share in [0, 1), or a range of shares such as [0.3,1.0], but is {self.hide}."
+        if self.purpose != "generate" and self.base == "none" and not self.mask_conditioned:
+            yield (
+                f"--purpose {self.purpose} trains restoration in one call, which needs a network that knows what was measured: "
+                "add --base gaussian, or --mask-conditioned."
+            )
+        if self.base == "gaussian" and self.objective != "tweedie":
+            yield f"--base gaussian is trained with --objective tweedie, not {self.objective}."
+        if self.base == "none" and self.weighting == "wiener":
+            yield "--weighting wiener is relative to the Gaussian prior: add --base gaussian, or use --weighting v."
+        for name in ("ema", "held_out", "dropout", "beta_2"):
             if not 0 <= getattr(self, name) < 1:
                 yield f"{option(name)} must lie in [0, 1), but is {getattr(self, name)}."
         if not self.multipliers or min(self.multipliers) < 1:
@@ -166,16 +198,16 @@ class Settings:
         return {name: (mine[name], theirs[name]) for name in fixed if mine[name] != theirs[name]}
 
 
-COMMON = ("train_on", "steps", "batch", "seed")
+COMMON = ("minutes", "purpose", "train_on", "steps", "batch", "seed")
 """Settings that most users change; the help of `gsure train` shows them first."""
 GROUPS = {
-    "objective": ("objective", "weighting", "coverage_weighting", "divergence", "divergence_fraction"),
+    "objective": ("objective", "weighting", "times", "coverage_weighting", "divergence", "divergence_fraction"),
     "incomplete data": ("hide", "impute_at", "impute_count", "impute_sampling_steps", "flip"),
     "model": (
         *("network", "width", "multipliers", "attention", "layers", "patch", "groups", "dropout", "depth"),
-        *("predicts", "mask_conditioned", "schedule", "beta_1", "beta_T", "T"),
+        *("base", "predicts", "mask_conditioned", "schedule", "beta_1", "beta_T", "T"),
     ),
-    "optimisation": (*("lr", "warmup", "decay", "clip", "ema", "accumulate", "precision", "channels_last", "compile"),),
+    "optimisation": (*("lr", "beta_2", "weight_decay", "warmup", "decay", "clip", "ema", "accumulate", "precision", "channels_last", "compile"),),
     "validation": ("held_out", "validate_on", "t_bins"),
     "output": ("checkpoint_every", "keep", "picture_every", "log_every"),
 }
@@ -223,6 +255,8 @@ def known(values: Mapping[str, Any], where: str) -> dict[str, Any]:
                 f"{where} sets {name!r}, which is no setting{f'; did you mean {near[0]}?' if near else '.'}"
             )
         kind: Any = type(settings[name].default)  # YAML has lists for tuples, and 1 for 1.0
+        if name == "hide" and isinstance(value, list | tuple):
+            kind = tuple
         as_kind = kind(value) if (kind, type(value)) in ((tuple, list), (float, int)) else value
         if type(as_kind) is not kind:
             raise ValueError(
@@ -232,7 +266,7 @@ def known(values: Mapping[str, Any], where: str) -> dict[str, Any]:
     return result
 
 
-VERSION = 3
+VERSION = 4
 """Of the folder of a run: its files, and the names of settings."""
 
 

@@ -14,7 +14,7 @@ from torch import nn
 from gsure.basis import Basis
 from gsure.data.inspection import why_untrainable
 from gsure.data.measurements import Measurements, Signals, open_clean, open_measurements
-from gsure.denoiser import Denoiser
+from gsure.denoiser import NetworkDenoiser
 from gsure.files import Request, as_request
 from gsure.objective import Objective
 from gsure.training import checkpoints
@@ -137,7 +137,9 @@ def _make_state(accelerator: Accelerator, config: Config, basis: Basis, network:
         network.compile()
     denoiser.network = accelerator.prepare(network)
     denoiser.train()
-    return TrainState(denoiser, network, averaged, torch.optim.Adam(network.parameters(), lr=settings.lr))
+    betas, decay = (0.9, settings.beta_2), settings.weight_decay  # without decay, AdamW is Adam
+    optimizer = torch.optim.AdamW(network.parameters(), lr=settings.lr, betas=betas, weight_decay=decay)
+    return TrainState(denoiser, network, averaged, optimizer)
 
 
 def _resume(run: Run, state: TrainState, before: Settings, settings: Settings, notes: list[str]) -> None:
@@ -154,7 +156,7 @@ def _resume(run: Run, state: TrainState, before: Settings, settings: Settings, n
 def _start_from(init: str | PathLike[str], state: TrainState, notes: list[str]) -> None:
     """Start from the averaged weights of another run."""
     loaded = open_model(init, network=copy.deepcopy(state.network) if _has_own_network(init) else None, device="cpu")
-    assert isinstance(loaded.denoiser, Denoiser)
+    assert isinstance(loaded.denoiser, NetworkDenoiser)
     weights = loaded.denoiser.network.state_dict()
     try:
         state.network.load_state_dict(weights)

@@ -19,7 +19,7 @@ from gsure.data.scaling import evenly_spread
 from gsure.denoiser import BaseDenoiser
 from gsure.divergence import Divergence
 from gsure.measurement import Measurement
-from gsure.objective import Objective
+from gsure.objective import Objective, Prediction
 from gsure.plotting import as_picture, draw_rows, tint_missing
 from gsure.random import Stream, generators, normal, uniform
 from gsure.sampling import dpm, evaluating
@@ -39,7 +39,7 @@ def validate(
     `advance` is called with the number of measurements that have just been denoised in a bin.
     """
     settings = held_out.settings
-    weighting = settings.weighting  # as in training, so that the best checkpoint is best for that
+    weighting = "v" if settings.weighting == "wiener" else settings.weighting  # as in training, so that the best is best for that
     exact = Objective(
         "exact",
         coverage=held_out.coverage,
@@ -66,6 +66,29 @@ def validate(
     return _summary(values, edges, torch.from_numpy(groups))
 
 
+@torch.no_grad()
+def validate_prediction(
+    denoiser: BaseDenoiser, held_out: Examples, prediction: Prediction, accelerator: Accelerator, batch: int
+) -> dict[str, Any]:
+    """The error on hidden entries of held-out measurements, as a share of the Gaussian's; with the true error beside it, of
+    the signals restored from all that was measured, where clean signals are given."""
+    positions, device = evenly_spread(held_out.settings.validate_on, len(held_out)), accelerator.device
+    names = ("estimate",) if held_out.signals is None else ("estimate", "full")
+    values = {name: torch.zeros(len(positions), 1, dtype=torch.float64) for name in names}
+    mine = np.arange(len(positions))[accelerator.process_index :: accelerator.num_processes]
+    with evaluating(denoiser):
+        for rows in np.array_split(mine, -(-len(mine) // batch)):
+            pair, numbers = held_out.pair(positions[rows]).to(device), held_out.measurements.indices[positions[rows]]
+            noise = generators(held_out.settings.seed, Stream.VALIDATION_HIDDEN, indices=numbers, device=device)
+            values["estimate"][rows, 0] = prediction(denoiser, pair.measured, noise, pair.target).double().cpu()
+            if held_out.signals is not None:
+                away = denoiser.estimate(pair.measured) - held_out.xbar(positions[rows]).to(device)
+                values["full"][rows, 0] = (away**2).flatten(1).mean(1).double().cpu()
+    values = {name: accelerator.reduce(value.to(device), "sum").cpu() for name, value in values.items()}
+    _, groups = np.unique(np.array(held_out.measurements.groups())[positions], return_inverse=True)
+    return _summary(values, [0, 0], torch.from_numpy(groups)) | {"t_bins": []}
+
+
 def _errors(
     denoiser: BaseDenoiser,
     held_out: Examples,
@@ -76,7 +99,7 @@ def _errors(
     device: torch.device,
 ) -> Iterator[tuple[str, Tensor]]:
     number, low, high = t_bin
-    (input, measurement), seed = held_out.pair(positions).to(device), held_out.settings.seed
+    (input, measurement, _), seed = held_out.pair(positions).to(device), held_out.settings.seed
     input = measurement if input is None else input
     numbers = held_out.measurements.indices[positions]
 
