@@ -13,13 +13,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from gsure.denoiser import Denoiser
+from gsure.denoiser import NetworkDenoiser
 from gsure.files import record_request
+from gsure.training.curriculum import Stage
 from gsure.training.examples import Examples
 from gsure.training.loop import Loop, accelerated
 from gsure.training.run import Log, Run
 from gsure.training.settings import Settings, read_preset
 from gsure.training.setup import setup
+from gsure.training.tasks import Diffusing, Task
 
 
 def with_truth(examples: Examples) -> Examples:
@@ -35,10 +37,12 @@ class Perfect:
 
     examples: Examples
     held_out: Examples | None
+    task: Task
     changes_at: tuple[int, ...] = ()
 
-    def at(self, step: int, averaged: Denoiser) -> tuple[Examples, Examples | None]:
-        return with_truth(self.examples), None if self.held_out is None else with_truth(self.held_out)
+    def at(self, step: int, averaged: NetworkDenoiser) -> Stage:
+        held_out = None if self.held_out is None else with_truth(self.held_out)
+        return Stage(with_truth(self.examples), held_out, (self.task,))
 
 
 def train_perfectly(measurements: str, clean: str, out: str, settings: Settings) -> None:
@@ -46,7 +50,8 @@ def train_perfectly(measurements: str, clean: str, out: str, settings: Settings)
     with accelerated(settings.precision) as accelerator:
         ready = setup(accelerator, measurements, run, settings, request, clean=clean)
         loop = Loop(accelerator, run, ready.config, Log(run, accelerator))
-        loop(ready.state, Perfect(ready.examples, ready.held_out), ready.objective, ready.introduction, progress=True)
+        curriculum = Perfect(ready.examples, ready.held_out, Diffusing(ready.objective))
+        loop(ready.state, curriculum, ready.introduction, progress=True)
 
 
 def main(arguments: list[str] | None = None) -> None:

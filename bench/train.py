@@ -170,7 +170,7 @@ def compare_loop(loop: Loop, ready: Ready, rounds: int) -> None:
         take_step(bare, optimizer, lambda: objective(bare, measurement, t, generator).mean())
 
     def step() -> None:
-        loop.step(state, examples, objective, next(batches))
+        loop.step(state, examples, Diffusing(objective), next(batches))
         state.unread.clear()
 
     times = alternate({"loop": step, "bare": needed}, rounds)
@@ -194,7 +194,7 @@ def compare_files(loop: Loop, ready: Ready, rounds: int) -> None:
     batches, numbers = loop.batches(ready.examples, 0, SETTINGS_END), itertools.count(1)
 
     def step() -> None:
-        loop.step(state, ready.examples, ready.objective, next(batches))
+        loop.step(state, ready.examples, Diffusing(ready.objective), next(batches))
         state.unread.clear()
 
     def write_line() -> None:

@@ -16,6 +16,7 @@ from gsure.training.checkpoints import TrainState
 from gsure.training.examples import Examples, Pair
 from gsure.training.loop import Loop
 from gsure.training.settings import Settings
+from gsure.training.tasks import Diffusing
 
 COPIES = (torch.ops.aten._to_copy.default, torch.ops.aten.copy_.default, torch.ops.aten.lift_fresh.default)
 
@@ -70,7 +71,7 @@ def test_a_whole_training_step_reads_nothing_on_the_host(basis, hide, generator,
     objective = gsure.Objective("tweedie", coverage=coverage, hide=hide, unit=(2, 2) if basis == "Identity" else ())
     with NoMixing():
         for _ in range(2):
-            loop.step(state, Fixed(measurement), objective, [(range(4), range(4))])
+            loop.step(state, Fixed(measurement), Diffusing(objective), [(range(4), range(4))])
     assert state.step == 2
     with pytest.raises((RuntimeError, NotImplementedError)):  # the control: what is read would be noticed
         state.read_losses()

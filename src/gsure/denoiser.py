@@ -190,7 +190,7 @@ class ResidualDenoiser(BaseDenoiser):
         return base.denoise_and_phase(measurement.ybar, std.flatten(1)[:, 0].expand(len(measurement)))
 
     def _levels(self, mask: Tensor, std: Tensor, n: int) -> Tensor:
-        """1 for an entry at the lowest noise of the schedule, 0 for one at the highest, or missing; linear in the logarithm."""
+        """1 for an entry at the lowest noise of the schedule, 0 for one at the highest or missing; linear in the logarithm."""
         low, high = self.schedule.sigma[1].log().item(), self.schedule.sigma[-1].log().item()
         level = (high - std.clamp(min=1e-12).log()) / (high - low)
         level = mask * level.clamp(0, 1)

@@ -21,7 +21,12 @@ class UNet(nn.Module):
     """
 
     def __init__(
-        self, inner: nn.Module, mask_input: MaskInput, mask_embedding: nn.Module | None, patch: int = 1, multiple: int = 1
+        self,
+        inner: nn.Module,
+        mask_input: MaskInput,
+        mask_embedding: nn.Module | None,
+        patch: int = 1,
+        multiple: int = 1,
     ) -> None:
         super().__init__()
         self.inner = inner
@@ -86,8 +91,8 @@ def unet(
     """The DDPM U-Net for images of any `size`, a side or (height, width); the defaults are the paper's for CelebA, 78.70 M
     parameters.
 
-    `attention` lists resolutions; the level of the nearest resolution has it. `mask_input="channels"` gives the mask as further
-    input channels, where masks live in signal space (the Identity basis); `"embedding"` takes a spectral mask of shape
+    `attention` lists resolutions; the level of the nearest resolution has it. `mask_input="channels"` gives the mask as
+    further input channels, where masks live in signal space (the Identity basis); `"embedding"` takes a spectral mask of shape
     `mask_shape`. `inputs` images of `channels` channels each go in, and one comes out; with `zero_output` it is zero before
     training. `groups` of normalisation are at most so many; use few in narrow networks, where a group of one channel loses its
     level and the network may make spots to keep it. With `patch=2` it takes 2 x 2 pixels as channels, at half the resolution:
@@ -139,11 +144,11 @@ def _attended(resolutions: Sequence[int], attention: Sequence[int]) -> list[bool
     return [resolution in nearest for resolution in resolutions]
 
 
-def _refuse_unet(
-    sides: Sequence[int], patch: int, mask_input: MaskInput, mask_shape: Sequence[int] | None
-) -> None:
+def _refuse_unet(sides: Sequence[int], patch: int, mask_input: MaskInput, mask_shape: Sequence[int] | None) -> None:
     if patch < 1 or len(sides) != 2 or min(sides) < 1:
-        raise ValueError(f"A U-Net takes images of (height, width) in patches of at least 1 pixel, not {sides}, {patch}.")
+        raise ValueError(
+            f"A U-Net takes images of (height, width) in patches of at least 1 pixel, not {sides}, {patch}."
+        )
     if mask_input not in get_args(MaskInput):
         raise ValueError(f"mask_input is one of {', '.join(get_args(MaskInput))}, not {mask_input!r}.")
     if (mask_input == "embedding") != (mask_shape is not None):

@@ -266,9 +266,7 @@ class Prediction:
 
     def show(self, measurement: Measurement, generator: Generators) -> Measurement:
         """What is left when a part is hidden."""
-        return measurement.hide(
-            draw_hidden(measurement, self.hide, generator, self.unit, self.always, self.partner)
-        )
+        return measurement.hide(draw_hidden(measurement, self.hide, generator, self.unit, self.always, self.partner))
 
     def __call__(
         self,

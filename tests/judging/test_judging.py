@@ -10,12 +10,11 @@ from scipy.optimize import minimize
 
 import gsure
 from gsure.basis import Fourier, Identity
-from gsure.gaussian import About
+from gsure.gaussian import About, with_conjugates
 from gsure.gaussian.blocks import Blocks
 from gsure.gaussian.coordinates import Entries
 from gsure.gaussian.structured import BlockGaussian
 from gsure.judging import Baselines, difference_of_errors, difference_of_scores, judge_differences, predict_hidden
-from gsure.gaussian import with_conjugates
 from gsure.judging.hidden import MIN_UNITS, choose_judged
 from gsure.judging.verdict import Difference
 from gsure.measurement import Measurement

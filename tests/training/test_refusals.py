@@ -216,7 +216,6 @@ def test_data_of_another_shape_basis_or_making(files, run, tmp_path):
             "--impute-at imputes the rest of what was measured, but --train-on naive",
         ),
         ({"schedule": "linear"}, "The noise of the schedule starts too low for this data"),
-        ({"network": "unet", "attention": (3,)}, "attention is asked for at 3"),
     ],
 )
 def test_settings_that_do_not_fit_the_data(files, tmp_path, changed, match):
@@ -530,10 +529,21 @@ def test_a_dry_run_lists_all_problems_at_once(files, run, tmp_path, capsys):
     )
     for problem in problems:
         assert problem in said
-    given = ["--batch", "5000", "--train-on", "clean", "--hide", "0.2", "--init", str(tmp_path), "--attention", "[3]"]
+    given = [
+        "--batch",
+        "5000",
+        "--train-on",
+        "clean",
+        "--hide",
+        "0.2",
+        "--init",
+        str(tmp_path),
+        "--purpose",
+        "generate",
+    ]
     assert main(["train", str(files / "d.h5"), "--out", str(tmp_path / "new"), *given, "--dry-run"]) == 2
     said = capsys.readouterr().err
-    for problem in ("needs the clean signals", "--hide hides a part", "attention is asked for at 3"):
+    for problem in ("needs the clean signals", "--hide hides a part", "is neither a run"):
         assert problem in said
     assert not (tmp_path / "new").exists()
 

@@ -259,7 +259,7 @@ def test_a_mirrored_measurement_is_a_measurement_of_the_mirrored_signal(files):
     data, clean = gsure.open(files / "d.h5"), gsure.Signals(files / "c.h5")
     examples = Examples(data, clean, dataclasses.replace(QUICK, flip=True))
     positions = np.arange(64)
-    _, mirrored = examples.augment(Pair(None, examples.target(positions)), gsure.generators(0, indices=positions))
+    _, mirrored, _ = examples.augment(Pair(None, examples.target(positions)), gsure.generators(0, indices=positions))
     flipped = (mirrored.ybar != examples.target(positions).ybar).flatten(1).any(1)
     assert 15 < int(flipped.sum()) < 49
     x = torch.where(flipped[:, None, None, None], clean[positions].flip(-1), clean[positions])

@@ -56,8 +56,8 @@ def _restore_options(parser: ArgumentParser) -> None:
     data.add("--limit", int, "restore only the first so many measurements")
     method = Options(parser, "method")
     about = (
-        "auto: the best that the model was trained for; mean: one call of the network; gaussian: the Gaussian prior, in closed "
-        "form; moments, ddrm: means of posterior samples"
+        "auto: the best that the model was trained for; mean: one call of the network; gaussian: the Gaussian prior, in "
+        "closed form; moments, ddrm: means of posterior samples"
     )
     method.add("--method", Literal["auto", "mean", "gaussian", "moments", "ddrm"], about, "auto")
     method.add("--draws", int, "number of posterior samples used for the mean and standard deviation", 8)

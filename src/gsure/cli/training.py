@@ -11,14 +11,18 @@ import yaml
 from jsonargparse import SUPPRESS, ArgumentParser, Namespace
 
 from gsure.cli import Command, Options, call, show
-from gsure.training.settings import COMMON, GROUPS, Settings, option, preset_names, read_preset
+from gsure.training.settings import COMMON, GROUPS, Settings, option, preset_names, read_preset, refuse_values
 
 
 def _options(parser: ArgumentParser) -> None:
     common = Options(parser, "common options")
     common.add("data", str, "measurement file, or a folder of shards")
     common.add("--out", str, "folder of the run", metavar="FOLDER", required=True)
-    common.add("--preset", str, f"settings to start from: auto (the default, fits them to the data), {', '.join(preset_names())}")
+    common.add(
+        "--preset",
+        str,
+        f"settings to start from: auto (the default, fits them to the data), {', '.join(preset_names())}",
+    )
     common.add("--clean", str, "clean signals, for --train-on clean or to log the true error", metavar="FILE")
     _add_settings(common, COMMON)
     common.add("--resume", bool, "resume from the latest checkpoint in --out")
@@ -74,6 +78,7 @@ def _settings(options: Namespace, given: dict[str, Any], shown: bool = True) -> 
         return dataclasses.replace(run.config.settings, **given)
     if options.preset not in (None, "auto"):
         return Settings(**read_preset(options.preset, given))
+    refuse_values(given)
     import torch
 
     from gsure.data.measurements import open_measurements
@@ -103,7 +108,7 @@ def _rehearse(options: Namespace, given: dict[str, Any]) -> None:
             with contextlib.suppress(ValueError):
                 settings = dataclasses.replace(settings, **{name: value})
     found = call(dry_run, options, settings=settings, network=None)
-    if problems := problems + found.pop("problems"):
+    if problems := list(dict.fromkeys(problems + found.pop("problems"))):
         count = "One problem" if len(problems) == 1 else f"{len(problems)} problems"
         raise ValueError(f"{count} to fix before training:\n" + "\n".join(f"  - {problem}" for problem in problems))
     chosen = {name: _as_yaml(value) for name, value in dataclasses.asdict(settings).items()}

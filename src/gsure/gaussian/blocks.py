@@ -65,7 +65,7 @@ class Blocks:
         return there.clamp(0, len(self.mean) - 1), inside
 
     def posterior_mean(self, vectors: Vectors) -> Shaped[Tensor, "b r w"]:
-        """E[v | ȳ], sample by sample: each has a system of its own size, which is quicker than all of the size of the largest."""
+        """E[v | ȳ], sample by sample: systems of their own sizes are quicker than all of the size of the largest."""
         values, mask, variance = vectors
         there, inside = self._around(values.device)
         residuals = values - mask[:, None] * self.mean

@@ -6,6 +6,7 @@ records it.
 """
 
 import dataclasses
+import os
 import time
 from collections.abc import Mapping
 from typing import Any, Literal, NamedTuple
@@ -23,7 +24,7 @@ MINUTES = 15.0
 HELD_OUT = (32, 256)
 """Measurements to hold out, at least and at most; if a volume has more, at least one volume."""
 RESTORING_SHARE = 2 / 3
-"""Of the time, before generation and posterior draws are trained too. Mixed from the start, restoration loses 0.5 to 1.3 dB."""
+"""Of the time, before generation and posterior draws are trained too. Mixed from the start, restoration is worse."""
 RESERVED = 0.15
 """Of the time, for validation and the verdict."""
 IMPUTING_SHARE = 0.05
@@ -60,7 +61,8 @@ def choose_settings(
     choices = [choice for choice in _choose(data, info, where, changes) if choice.name not in changes]
     settings = Settings(**({choice.name: choice.value for choice in choices} | changes))
     threads = torch.get_num_threads()
-    if where.type == "cpu" and timed and settings.network == "unet":
+    alone = os.environ.get("WORLD_SIZE", "1") == "1"  # several processes must choose the same
+    if where.type == "cpu" and timed and alone and settings.network == "unet":
         threads, precision, reason = _fastest(settings, info, data.basis.is_signal)
         if "precision" not in changes:
             settings = dataclasses.replace(settings, precision=precision)
@@ -69,7 +71,7 @@ def choose_settings(
 
 
 def _choose(data: Measurements, info: DataInfo, device: torch.device, changes: Mapping[str, Any]) -> list[Choice]:
-    n, is_image = info.samples, len(info.shape) == 3 and min(info.shape[1:]) >= 4
+    n, is_image = info.samples, len(info.shape) == 3 and min(info.shape[1:]) >= 4 and changes.get("network") != "mlp"
     side = min(info.shape[1:]) if is_image else 0
     missing = float(data.coverage.min()) < 1 and changes.get("train_on") != "naive" and is_image
     steps = changes.get("steps")
@@ -89,13 +91,17 @@ def _choose(data: Measurements, info: DataInfo, device: torch.device, changes: M
             Choice("minutes", MINUTES, "change it with --minutes"),
         ]
     if not is_image:
-        return [*found, Choice("network", "mlp", f"signals of shape {info.shape} are not images")]
-    found += _choose_unet(side, n, device)
-    if not missing:
-        reason = "nothing is missing that could be predicted" if is_image else "signals are not images"
         return [
             *found,
-            Choice("purpose", "generate", reason),
+            *(_rhythm(steps) if steps else ()),
+            Choice("network", "mlp", f"signals have shape {info.shape}"),
+        ]
+    found += _choose_unet(side, n, device)
+    found += _rhythm(steps) if steps else []
+    if not missing:
+        return [
+            *found,
+            Choice("purpose", "generate", "nothing is missing that could be predicted"),
             Choice("predicts", "v", "keeps details at low noise, and can start from noise"),
             Choice("weighting", "v", "errors in v count equally at all noise levels"),
             Choice("times", "lognormal", "most noise levels where images take shape"),
@@ -110,8 +116,7 @@ def _choose(data: Measurements, info: DataInfo, device: torch.device, changes: M
     ]
     if purpose == "both" and steps and changes.get("train_on", "measurements") == "measurements":
         found.append(Choice("impute_at", (round(RESTORING_SHARE * steps),), "after two thirds, also generation"))
-    if steps:
-        found += _rhythm(steps)
+        found.append(Choice("impute_count", min(n, 2000), "imputation takes time"))
     return found
 
 
@@ -120,7 +125,9 @@ def _choose_unet(side: int, n: int, device: torch.device) -> list[Choice]:
     wide = device.type == "cuda"
     return [
         Choice("patch", patch, f"images of {side} pixels as patches of {patch}: wider and faster"),
-        Choice("width", 32 if wide else 16, "a GPU has room for more" if wide else "a CPU network of about 1 M parameters"),
+        Choice(
+            "width", 32 if wide else 16, "a GPU has room for more" if wide else "a CPU network of about 1 M parameters"
+        ),
         Choice("multipliers", (2, 3, 4) if side // patch >= 16 else (2, 4), "channels grow as resolution falls"),
         Choice("layers", 2 if wide else 1, "residual blocks per resolution"),
         Choice("groups", 4, "few groups in a narrow network"),
@@ -145,11 +152,9 @@ def _held_out(data: Measurements) -> float:
     return round(min(0.2, max(wanted / len(data), 1.0 / groups)), 4)
 
 
-def _fastest(
-    settings: Settings, info: DataInfo, is_signal: bool
-) -> tuple[int, Literal["float32", "bf16"], str]:
+def _fastest(settings: Settings, info: DataInfo, is_signal: bool) -> tuple[int, Literal["float32", "bf16"], str]:
     """Threads and precision with which a network of these settings is fastest now: others may use the computer too."""
-    network = make_network(settings, info, is_signal)
+    network = make_network(settings, info, is_signal).eval()  # dropout would draw from the global generator
     before = torch.get_num_threads()
     inputs = 2 if settings.base == "gaussian" else 1
     x = torch.zeros(settings.batch, inputs * info.shape[0], *info.shape[1:])
@@ -203,8 +208,8 @@ def fit_to_budget(
         steps = int(available / first)
     if steps < MIN_STEPS:
         raise ValueError(
-            f"--minutes {settings.minutes:g} is too short: a step takes {first:.2g} s, and at least {MIN_STEPS} steps are needed "
-            f"for one checkpoint that means anything. Give at least --minutes {_needed(first, settings):.2g}, or set --steps."
+            f"--minutes {settings.minutes:g} is too short: a step takes {first:.2g} s, and at least {MIN_STEPS} steps are "
+            f"needed for one checkpoint that means anything. Give at least --minutes {_needed(first, settings):.2g}, or set --steps."
         )
     rhythm = {choice.name: choice.value for choice in _rhythm(steps)}
     return dataclasses.replace(settings, steps=steps, warmup=min(settings.warmup, steps // 10), **changes, **rhythm)

@@ -2,9 +2,9 @@
 
 Each of the chosen measurements is restored by one draw of the averaged network; before the first step, when that knows
 nothing, by one draw of the Gaussian prior. A network that restores in one call gives the mean of a draw, and the Gaussian the
-rest: its posterior draw less its mean, with the size that the errors of the network have on hidden entries. From then on the network sees fully sampled
-signals, as it will when it generates, while the loss counts only what was measured: a wrong draw spoils the input, never the
-target. docs/method.md explains why this helps against mask-blindness.
+rest: its posterior draw less its mean, with the size that the errors of the network have on hidden entries. From then on the
+network sees fully sampled signals, as it will when it generates, while the loss counts only what was measured: a wrong draw
+spoils the input, never the target. docs/method.md explains why this helps against mask-blindness.
 The draws are kept in the folder of the run, in chunks, so that none is computed twice and a resumed run learns from the same.
 """
 

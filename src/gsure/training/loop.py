@@ -147,9 +147,7 @@ class Loop:
             f"{show_resumption(self.config.request, force=True)}"
         )
 
-    def _validate(
-        self, state: TrainState, held_out: Examples | None, tasks: tuple[Task, ...], advance: Bar
-    ) -> None:
+    def _validate(self, state: TrainState, held_out: Examples | None, tasks: tuple[Task, ...], advance: Bar) -> None:
         """Validate averaged and raw weights on what was held out, and keep the better ones if they are the best so far."""
         self._read_losses(state)
         if held_out is None:

@@ -250,12 +250,13 @@ def _base(found: Checkpoint, config: Config, basis: Basis) -> Gaussian | None:
     path = Run(found.path.parent.parent).gaussian
     if not path.exists():
         raise ValueError(
-            f"{path} is missing: the network of {found.path} adds to this Gaussian prior and is of no use without it. Restore "
-            "the file, or give the folder of the run instead of a copy of its checkpoint."
+            f"{path} is missing: the network of {found.path} adds to this Gaussian prior and is of no use without it. "
+            "Restore the file, or give the folder of the run instead of a copy of its checkpoint."
         )
     base = load_gaussian(path, basis)[0].gaussian
     if found.header.get("base") not in (None, checkpoints.checksum(base.state()[0])):
         raise ValueError(
-            f"{path} is not the Gaussian prior that the network of {found.path} was trained with: restore the file of this run."
+            f"{path} is not the Gaussian prior that the network of {found.path} was trained with: restore the file of this "
+            "run."
         )
     return base

@@ -50,9 +50,7 @@ def _stored(run: Run, examples: Examples, made_of: dict[str, str]) -> Fitted | N
     return fitted if found == made_of else None
 
 
-def fit_prior(
-    examples: Examples, held_out: Examples | None, progress: bool = False, most: int | None = None
-) -> Fitted:
+def fit_prior(examples: Examples, held_out: Examples | None, progress: bool = False, most: int | None = None) -> Fitted:
     """A Gaussian of the measurements to train on, of at most so many."""
     data = examples.measurements
     width = max(data.shape[-2:]) if len(data.shape) == 3 else int(np.prod(data.shape))

@@ -72,7 +72,8 @@ class Settings:
     divergence_fraction: float = _setting(1.0, "estimate the divergence on this share of each batch")
 
     base: Literal["none", "gaussian"] = _setting(
-        "none", "gaussian: the network adds to the posterior mean of the Gaussian prior, and knows the noise of each entry"
+        "none",
+        "gaussian: the network adds to the posterior mean of the Gaussian prior, and knows the noise of each entry",
     )
     predicts: Literal["x", "eps", "v"] = _setting("x", "what the network predicts, without a base")
     mask_conditioned: bool = _setting(False, "give the network the mask as an input")
@@ -149,9 +150,11 @@ class Settings:
             yield f"--hide is a share in [0, 1), or a range of shares such as [0.3,1.0], but is {self.hide}."
         if self.purpose != "generate" and self.base == "none" and not self.mask_conditioned:
             yield (
-                f"--purpose {self.purpose} trains restoration in one call, which needs a network that knows what was measured: "
-                "add --base gaussian, or --mask-conditioned."
+                f"--purpose {self.purpose} trains restoration in one call, which needs a network that knows what was "
+                "measured: add --base gaussian, or --mask-conditioned."
             )
+        if self.base == "gaussian" and self.network == "mlp":
+            yield "--base gaussian needs --network unet: an mlp has no input for the noise level of each entry."
         if self.base == "gaussian" and self.objective != "tweedie":
             yield f"--base gaussian is trained with --objective tweedie, not {self.objective}."
         if self.base == "none" and self.weighting == "wiener":
@@ -198,6 +201,21 @@ class Settings:
         return {name: (mine[name], theirs[name]) for name in fixed if mine[name] != theirs[name]}
 
 
+def refuse_values(given: Mapping[str, Any]) -> None:
+    """Raise an error that lists the values that no other settings could make right."""
+    problems = []
+    for name, value in given.items():
+        try:
+            Settings(**{name: value})
+        except ValueError as error:
+            try:
+                Settings(**({"base": "gaussian"} | {name: value}))
+            except ValueError:
+                problems += str(error).splitlines()
+    if problems:
+        raise ValueError("\n".join(dict.fromkeys(problems)))
+
+
 COMMON = ("minutes", "purpose", "train_on", "steps", "batch", "seed")
 """Settings that most users change; the help of `gsure train` shows them first."""
 GROUPS = {
@@ -207,7 +225,21 @@ GROUPS = {
         *("network", "width", "multipliers", "attention", "layers", "patch", "groups", "dropout", "depth"),
         *("base", "predicts", "mask_conditioned", "schedule", "beta_1", "beta_T", "T"),
     ),
-    "optimisation": (*("lr", "beta_2", "weight_decay", "warmup", "decay", "clip", "ema", "accumulate", "precision", "channels_last", "compile"),),
+    "optimisation": (
+        *(
+            "lr",
+            "beta_2",
+            "weight_decay",
+            "warmup",
+            "decay",
+            "clip",
+            "ema",
+            "accumulate",
+            "precision",
+            "channels_last",
+            "compile",
+        ),
+    ),
     "validation": ("held_out", "validate_on", "t_bins"),
     "output": ("checkpoint_every", "keep", "picture_every", "log_every"),
 }

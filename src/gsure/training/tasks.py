@@ -4,7 +4,7 @@
 |---|---|---|
 | `Diffusing` | the measurement, or an imputed signal, with the noise of a timestep | what was measured |
 | `Restoring` | a part of the measurement, at its own noise | measured entries that were hidden |
-| `Drawing` | a part of the measurement, and the rest of an imputed signal at some noise level | measured entries that were hidden |
+| `Drawing` | the same, and the rest of an imputed signal at some noise level | measured entries that were hidden |
 
 The first trains generation, the second restoration in one call, the third posterior draws.
 """

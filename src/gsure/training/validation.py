@@ -39,7 +39,9 @@ def validate(
     `advance` is called with the number of measurements that have just been denoised in a bin.
     """
     settings = held_out.settings
-    weighting = "v" if settings.weighting == "wiener" else settings.weighting  # as in training, so that the best is best for that
+    weighting = (
+        "v" if settings.weighting == "wiener" else settings.weighting
+    )  # as in training, so that the best is best for that
     exact = Objective(
         "exact",
         coverage=held_out.coverage,
