@@ -16,8 +16,7 @@ from gsure.gaussian.coordinates import Entries
 from gsure.gaussian.structured import BlockGaussian
 from gsure.judging import Baselines, difference_of_errors, difference_of_scores, judge_differences, predict_hidden
 from gsure.judging.baselines import _with_conjugates
-from gsure.judging.hidden import MIN_UNITS, choose_judged
-from gsure.judging.verdict import Difference
+from gsure.judging.verdict import MIN_UNITS, Difference, choose_judged
 from gsure.measurement import Measurement
 from gsure.metrics.total_variation import gradient, total_variation
 
