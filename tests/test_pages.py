@@ -74,7 +74,7 @@ def test_the_pages_about_models_run_one_after_the_other(tmp_path, monkeypatch):
     monkeypatch.setattr(gsure, "train", train_little)
     monkeypatch.setattr(gsure, "sample", lambda model, n, **options: sample(model, min(n, 40), **options))
     monkeypatch.setattr(gsure, "restore", lambda *given, **options: restore(*given, **(options | {"draws": 2})))
-    monkeypatch.setattr(verdict, "MOST", 8)  # measurements on which a model is judged
+    monkeypatch.setattr(verdict, "MOST", 24)  # measurements on which a model is judged
     monkeypatch.setattr(baselines, "CHOICE_ITERATIONS", 5)
     pages, made = read_pages(), set()
     for page in PAGES:
