@@ -58,6 +58,13 @@ def test_every_link_leads_somewhere(page):
         assert not anchor or anchor in anchors(target), f"{page.name} links to {link}"
 
 
+@pytest.mark.parametrize("page", MARKDOWN, ids=lambda page: str(page.relative_to(ROOT)))
+def test_every_table_has_a_header(page):
+    """A blank line inside of a table ends it: its other rows are then shown as text."""
+    tables = re.findall(r"^(?<!\|\n)\|.*\n(.*)", prose(page), flags=re.MULTILINE)
+    assert [line for line in tables if not re.fullmatch(r"\|[-:| ]+\|", line)] == []
+
+
 @pytest.mark.parametrize("page", ["data", *PAGES])
 def test_every_figure_is_there_small_and_made_by_a_command_of_its_page(page, figures):
     text = (DOCS / f"{page}.md").read_text()

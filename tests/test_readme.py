@@ -29,7 +29,7 @@ def test_the_quick_start_in_python_goes_from_arrays_to_mean_and_std(tmp_path, mo
     monkeypatch.setattr(gsure, "restore", lambda run, data, **options: restore(run, data, steps=2, **options))
     scope: dict = {}
     exec(code, scope)  # noqa: S102
-    assert scope["image"].shape == scope["error"].shape == (8, 1, 16, 16)
+    assert scope["image"].shape == scope["error"].shape == (32, 1, 16, 16)
     assert torch.isfinite(scope["image"]).all()
     assert (scope["error"] >= 0).all()
     assert "k-space of 40 images of 16 × 16" in capsys.readouterr().err

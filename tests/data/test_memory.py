@@ -81,6 +81,8 @@ def test_real_images_keep_their_range_and_zeros_are_refused(outside):
     assert gsure.from_arrays(y, 1, 0.1, verbose=False).scales()[0] > 0  # some empty slices
     with pytest.raises(ValueError, match="Volume empty is zero everywhere: remove it, or give a scale"):
         gsure.from_arrays(y, 1, 0.1, groups=["empty"] * 2 + ["full"] * 4, verbose=False)
+    with pytest.raises(ValueError, match="The data is zero everywhere: remove it, or give a scale"):
+        gsure.from_arrays(0 * y, 1, 0.1, verbose=False)
     with pytest.raises(ValueError, match="scale is auto, a number, or one for each sample, not 'rms'"):
         gsure.from_arrays(y, 1, 0.1, scale="rms", verbose=False)
 

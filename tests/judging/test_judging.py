@@ -15,8 +15,7 @@ from gsure.gaussian.blocks import Blocks
 from gsure.gaussian.coordinates import Entries
 from gsure.gaussian.structured import BlockGaussian
 from gsure.judging import Baselines, difference_of_errors, difference_of_scores, judge_differences, predict_hidden
-from gsure.judging.hidden import MIN_UNITS, choose_judged
-from gsure.judging.verdict import Difference
+from gsure.judging.verdict import MIN_UNITS, Difference, choose_judged
 from gsure.measurement import Measurement
 from gsure.metrics.total_variation import gradient, total_variation
 
@@ -262,3 +261,16 @@ def test_masks_that_the_gaussian_does_not_fit_are_said(tmp_path, capsys):
         restored = gsure.restore(run, tmp_path / "points.h5", draws=1, steps=2)
         assert "gaussian" in restored.signals
     assert np.isfinite(restored.mean.numpy()).all()
+
+
+def test_training_says_how_many_pairs_were_never_measured_together(tmp_path, capsys):
+    source = gsure.open_source("phantom", size=16, n=48)
+    x = torch.stack([torch.from_numpy(source[k].x) for k in range(48)])
+    mask = torch.eye(16).repeat(3, 1)[:, None, None]  # one line each, and always the centre
+    mask[..., 7:10] = 1
+    data = gsure.from_arrays(mask * Fourier().to_spectral(x), mask, 0.01, basis=Fourier(), verbose=False)
+    settings = gsure.Settings(steps=1, batch=8, network="mlp", width=8, depth=1, validate_on=8)
+    gsure.train(data, tmp_path / "run", settings, progress=True)
+    said = " ".join(capsys.readouterr().err.split())
+    assert "Gaussian of rows: not determined, because 78 of 128 pairs of entries were never measured together." in said
+    assert "Gaussian prior: stationary images." in said

@@ -10,8 +10,8 @@ import torch
 from gsure.basis import Basis, Fourier, check_basis
 from gsure.data.array import ArraySpectra, choose_array, read_beside
 from gsure.data.cfl import cfl_file, stacked
-from gsure.data.domain import CHECKED, wrong_domain
 from gsure.data.fastmri import FastMRISpectra
+from gsure.data.inspection import CHECKED, wrong_domain
 from gsure.data.measurements import Measurements, open_measurements
 from gsure.data.scaling import RULE, Scale, choose_scales, evenly_spread
 from gsure.data.source import Spectra, Spectrum, check_scale, refuse_nonfinite

@@ -1,9 +1,13 @@
-"""Summarise what is in a file (shapes, basis, coverage, noise, provenance) and draw it."""
+"""Summarise what is in a file (shapes, basis, coverage, noise, provenance), say if a model can learn from it, and draw it."""
 
 from pathlib import Path
 from typing import Any
 
-from gsure.data.domain import CHECKED, wrong_domain
+import numpy as np
+import torch
+from torch import Tensor
+
+from gsure.basis import Basis, Fourier
 from gsure.data.file import holds, shard_files
 from gsure.data.measurements import Measurements, Signals, open_clean, open_measurements
 from gsure.display import number
@@ -15,6 +19,12 @@ MAX_READ, MIN_READ = 512, 8
 """Samples that are read to judge a file, at most; and at least, to say that noise drowns the signal."""
 ROWS_ALIKE = 0.8
 """Correlation of vectors with the one before, above which they may be the rows of an image."""
+CENTRE = 1 / 4
+"""Side of the centre of k-space, as a share of each side, in which images of anything have most of their energy."""
+MOST = 0.5
+"""More than this share of the energy is most of it. White noise has 1/16 in the centre."""
+CHECKED = 32
+"""Samples that are looked at to see whether they are k-space."""
 
 
 def inspect_file(
@@ -105,6 +115,38 @@ def _wrong_size(data: Measurements, some: Measurement) -> str | None:
         f"Signals have a root mean square of {rms:.2g}, but noise schedules expect about 1: make the file again with --scale "
         f"auto, or divide by {rms:.2g}."
     )
+
+
+def wrong_domain(values: np.ndarray, basis: Basis) -> str | None:
+    """A sentence if values in the basis Fourier are images, or k-space with its centre in the corners.
+
+    Images have most of their energy at low frequencies, which are in the centre.
+    """
+    if not isinstance(basis, Fourier) or min(values.shape[-2:]) < 8:
+        return None
+    some = torch.from_numpy(np.ascontiguousarray(values))
+    given = _share_in_centre(some)
+    if _share_in_centre(torch.fft.fftshift(some, (-2, -1))) > max(MOST, 2 * given):
+        return (
+            "The data has its energy in the corners, as k-space whose centre is at the first index: give "
+            "np.fft.fftshift(y, axes=(-2, -1)), and the mask likewise."
+        )
+    if _share_in_centre(basis.to_spectral(some)) > max(MOST, 2 * given):
+        return (
+            f"The data looks like images, not like k-space: {number(100 * given, 2)} % of its energy is in the centre, but "
+            "most of that of its Fourier transform. Give gsure.Fourier().to_spectral(...) of it, or the basis Identity for "
+            "images with missing pixels."
+        )
+    return None
+
+
+def _share_in_centre(values: Tensor) -> float:
+    height, width = values.shape[-2:]
+    rows, columns = (
+        slice(size // 2 - round(size * CENTRE / 2), size // 2 + round(size * CENTRE / 2)) for size in (height, width)
+    )
+    power = values.double().square()
+    return float(power[..., rows, columns].sum() / power.sum().clamp(min=1e-300))
 
 
 def _summary(data: Measurements) -> dict[str, Any]:

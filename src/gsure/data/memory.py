@@ -14,8 +14,8 @@ from torch import Tensor
 
 import gsure
 from gsure.basis import Basis, Dense, Fourier, Identity, check_basis
-from gsure.data.domain import CHECKED, wrong_domain
 from gsure.data.file import RowsInMemory, Shard
+from gsure.data.inspection import CHECKED, wrong_domain
 from gsure.data.measurements import Measurements, Signals
 from gsure.data.scaling import choose_scales, evenly_spread
 from gsure.data.source import in_pairs

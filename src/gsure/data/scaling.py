@@ -45,7 +45,7 @@ def choose_scales(read: Callable[[int], np.ndarray], groups: Sequence[str], is_c
     scales = np.ones(len(groups))
     for group, indices in members.items():
         sizes = [_rms(read(indices[at])) for at in evenly_spread(READ, len(indices))]
-        size = rms_of_samples(sizes, f"Volume {group}")
+        size = rms_of_samples(sizes, f"Volume {group}" if len(members) > 1 else "The data")
         scales[indices] = size if is_complex or not SUITABLE[0] <= size <= SUITABLE[1] else 1.0
     return scales
 

@@ -249,7 +249,7 @@ class _Work:
         measurement = self.measurement(where)
         if empty := int((measurement.mask.flatten(1).sum(1) == 0).sum()):
             self.advance.say(
-                f"{empty} of the measurements {where[0]}..{where[-1]} have no kept entry: pure generation."
+                f"{empty} of the measurements {where[0]}..{where[-1]} have no measured entry: they are sampled freely."
             )
         found, others = self.posterior(measurement, where.tolist()), self.baselines(measurement)
         self.unconverged.append(others.unconverged)

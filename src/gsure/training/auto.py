@@ -209,7 +209,8 @@ def fit_to_budget(
     if steps < MIN_STEPS:
         raise ValueError(
             f"--minutes {settings.minutes:g} is too short: a step takes {first:.2g} s, and at least {MIN_STEPS} steps are "
-            f"needed for one checkpoint that means anything. Give at least --minutes {_needed(first, settings):.2g}, or set --steps."
+            f"needed for one checkpoint that means anything. Give at least --minutes {_needed(first, settings):.2g}, or "
+            "set --steps."
         )
     rhythm = {choice.name: choice.value for choice in _rhythm(steps)}
     return dataclasses.replace(settings, steps=steps, warmup=min(settings.warmup, steps // 10), **changes, **rhythm)

@@ -27,7 +27,7 @@ def open_prior(
     made_of = {"measurements": examples.measurements.fingerprint(), "trained_on": examples.settings.train_on}
     if accelerator.is_main_process and _stored(run, examples, made_of) is None:
         fitted = fit_prior(examples, held_out, progress)
-        for note in fitted.notes[-1:] if progress else ():
+        for note in fitted.notes if progress else ():
             say(note)
         save_gaussian(run.gaussian, fitted, made_of)
     accelerator.wait_for_everyone()

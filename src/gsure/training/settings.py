@@ -34,7 +34,8 @@ class Settings:
 
     train_on: Literal["measurements", "clean", "naive"] = _setting(
         "measurements",
-        "measurements; or, to compare with, clean: the signals of --clean; naive: measurements as if they were clean",
+        "data to learn from: measurements; or, to compare, clean (the signals of --clean) or naive (measurements as if they "
+        "were clean)",
     )
     objective: Literal["tweedie", "gsure-y", "gsure", "paper", "exact"] = _setting(
         "tweedie", "the loss, see docs/method.md"
@@ -59,8 +60,8 @@ class Settings:
     )
     impute_at: tuple[int, ...] = _setting(
         (),
-        "steps after which the model imputes what was not measured and learns from fully sampled signals; at 0 a Gaussian "
-        "with the second moments of the measurements does",
+        "steps after which the model imputes what was not measured and learns from fully sampled signals; at step 0, "
+        "the Gaussian prior imputes",
     )
     impute_count: int = _setting(
         10_000, "number of measurements that are imputed, at most (at 0, all are); the others are then not used"
