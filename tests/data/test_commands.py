@@ -264,7 +264,7 @@ def test_cfl_with_a_mask_is_imported(here, generator):
     for name, array in (("k", np.moveaxis(k * mask, 0, -1)), ("mask", np.broadcast_to(mask, (16, 16))[..., None])):
         array.astype(np.complex64).ravel(order="F").tofile(f"{name}.cfl")
         (here / f"{name}.hdr").write_text("# Dimensions\n" + " ".join(map(str, array.shape)) + "\n")
-    run("import", "cfl", "k.cfl", "m.h5", "--mask", "mask.cfl", "--sigma", 0.05)
+    run("import", "cfl", "k.cfl", "m.h5", "--mask", "mask.cfl", "--sigma", 0.05, "--dims", "read,phs1,slice")
     data = gsure.open("m.h5")
     np.testing.assert_allclose(data[:].ybar[:, 0] * data.scales()[0], (k * mask).real, atol=1e-5)
     assert data.max_std * data.scales()[0] == pytest.approx(0.05)
@@ -282,7 +282,7 @@ def test_import_reads_whatever_corrupt_reads(here, generator):
     for kind, path, options in (
         ("fastmri", "volumes", []),
         ("array", "deep.h5", ["--mask", "scan/mask"]),  # the only array that could be spectra
-        ("cfl", "raw", []),  # as BART names it
+        ("cfl", "raw", ["--dims", "read,phs1,slice"]),  # as BART names it
     ):
         run("import", kind, path, "m.h5", "--sigma", 0.1, "--scale", 1, "--force", *options)
         measured = gsure.open("m.h5")[:]
@@ -406,12 +406,13 @@ def test_an_option_without_effect_is_refused(here, capsys, generator):
     assert not (here / "m.h5").exists()
 
 
-def test_a_mask_of_the_complete_shape_serves_all_coils(here, generator):
+def test_a_mask_of_the_complete_shape_serves_all_channels(here, generator):
     k = torch.randn(3, 2, 8, 6, generator=generator, dtype=torch.complex64).numpy()
     mask = torch.rand(3, 2, 8, 6, generator=generator).numpy() < 0.5
     np.save("k.npy", k)
     np.save("mask.npy", mask)
-    run("import", "array", "k.npy", "m.h5", "--mask", "mask.npy", "--sigma", 0.1, "--scale", 1)
+    axes = ["--axes", "sample,channel,readout,phase"]
+    run("import", "array", "k.npy", "m.h5", "--mask", "mask.npy", "--sigma", 0.1, "--scale", 1, *axes)
     measurement = gsure.open("m.h5")[:]
     for coil in (0, 1):
         for part, values in enumerate((k.real, k.imag)):

@@ -78,9 +78,10 @@ class Cfl(Source):
         return summary(sizes(self.files))
 
 
-def stacked(path: str | Path) -> np.ndarray:
-    """(samples, height, width) of one file, memory-mapped: measured k-space, or a mask."""
-    return np.moveaxis(_planes(str(existing(cfl_file(path)))), -1, 0)
+def mapped(path: str | Path) -> np.ndarray:
+    """The values of one file in its own dimensions, memory-mapped: measured k-space, or a mask."""
+    file = str(existing(cfl_file(path)))
+    return np.memmap(file, np.complex64, "r", shape=_dimensions(file), order="F")
 
 
 def cfl_file(path: str | Path) -> Path:

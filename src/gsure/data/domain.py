@@ -24,7 +24,7 @@ def wrong_domain(values: np.ndarray, basis: Basis) -> str | None:
     if _share_in_centre(torch.fft.fftshift(some, (-2, -1))) > max(MOST, 2 * given):
         return (
             "The data has its energy in the corners, as k-space whose centre is at the first index: give "
-            "np.fft.fftshift(y, axes=(-2, -1)), and the mask likewise."
+            "np.fft.fftshift(y, axes=(-2, -1)), and the mask likewise (gsure import: type --uncentred)."
         )
     if _share_in_centre(basis.to_spectral(some)) > max(MOST, 2 * given):
         return (

@@ -112,6 +112,12 @@ class Spectra(Protocol):
     def volume(self, index: int, /) -> str:
         """Samples of one volume are divided by the same number."""
 
+    def report(self) -> list[str]:
+        """How the files were taken, and what was done to them, a line each."""
+
+    def header(self) -> dict[str, Any]:
+        """What else the header of the measurement file should keep, as JSON."""
+
 
 def _jsonable(value: Any) -> Any:
     return str(value) if isinstance(value, Path) else list(value) if isinstance(value, tuple) else value

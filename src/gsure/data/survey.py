@@ -1,0 +1,65 @@
+"""Look at every sample before anything is written: sizes, and all that is wrong."""
+
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from gsure.basis import Basis, check_basis
+from gsure.data.domain import CHECKED, wrong_domain
+from gsure.data.problems import Problems
+from gsure.data.scaling import evenly_spread
+from gsure.data.source import Spectra, refuse_nonfinite
+from gsure.display import bar
+
+Shape = tuple[int, ...]
+
+
+@dataclass
+class Survey:
+    """The samples of each shape (channels, height, width), and the smallest mask shape that all their masks fit."""
+
+    shapes: dict[Shape, list[int]] = field(default_factory=dict)
+    mask_shapes: dict[Shape, Shape] = field(default_factory=dict)
+
+    def look(self, spectra: Spectra, indices: list[int], basis: Basis) -> tuple[bool, str | None]:
+        """Read the samples of a volume. Returns whether it has energy, and a sentence if it is in the wrong domain."""
+        checked, energy = set(evenly_spread(CHECKED, len(indices)).tolist()), False
+        some: list[np.ndarray] = []
+        for at, index in enumerate(indices):
+            ybar, mask, group = spectra[index]
+            refuse_nonfinite(ybar, f"Sample {index}, of group {group},")
+            if ybar.shape not in self.shapes:
+                check_basis(basis, ybar.shape)
+            self.shapes.setdefault(ybar.shape, []).append(index)
+            known = self.mask_shapes.get(ybar.shape, (1,) * ybar.ndim)
+            self.mask_shapes[ybar.shape] = np.broadcast_shapes(known, mask.shape)
+            energy = energy or bool((ybar * mask).any())
+            if at in checked and (not some or some[0].shape == ybar.shape):
+                some.append(ybar)
+        return energy, wrong_domain(np.stack(some), basis)
+
+
+def survey(
+    spectra: Spectra, n: int, basis: Basis, path: str, *, zeros: bool, uncentred: bool, progress: bool
+) -> Survey:
+    """Read the first n samples. Raises an error that lists what is wrong with each volume.
+
+    `zeros` allows volumes that are zero everywhere. `uncentred` says that the data was given as uncentred.
+    """
+    found, problems = Survey(), Problems()
+    volumes: dict[str, list[int]] = {}
+    for index in range(n):
+        volumes.setdefault(spectra.volume(index), []).append(index)
+    with bar("checking", n, progress) as advance:
+        for volume, indices in volumes.items():
+            where = path if len(volumes) == 1 else volume
+            with problems.noted():
+                energy, domain = found.look(spectra, indices, basis)
+                if not energy and not zeros:
+                    problems.add("it is zero everywhere: remove it, or give a scale such as 1.", where)
+                if domain is not None:
+                    centred = uncentred and "corners" in domain
+                    problems.add("its k-space is centred already: omit --uncentred." if centred else domain, where)
+            advance(len(indices))
+    problems.stop()
+    return found
