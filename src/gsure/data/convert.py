@@ -16,7 +16,7 @@ from gsure.data.measurements import Measurements, open_measurements
 from gsure.data.preparation import Combine, Preparation, Prepared, ReadoutCrop
 from gsure.data.problems import Problems
 from gsure.data.scaling import RULE, Scale, choose_scales
-from gsure.data.scans import FORMATS, Scan, data_files, open_array, open_cfl
+from gsure.data.scans import FORMATS, Scan, data_files, open_array, open_cfl, refuse_unlike
 from gsure.data.source import Spectra, Spectrum, check_scale, check_slices, name_in, refuse_nonfinite
 from gsure.data.survey import survey
 from gsure.data.writer import Writer
@@ -89,8 +89,7 @@ def convert(
     path = cfl_file(path) if kind == "cfl" and not path.is_dir() else path
     files = [Path(name).expanduser() for name in (mask, sigma_0) if isinstance(name, str | Path) and Path(name).suffix]
     refuse_inputs([out], [path, *files])
-    size = None if matrix is None else (matrix[0], matrix[1])
-    preparation = Preparation(coil, combine, uncentred, readout_crop, size)
+    preparation = Preparation(coil, combine, uncentred, readout_crop, None if matrix is None else tuple(matrix))
     basis = _basis(basis, preparation)
     given = {"mask": mask, "key": key, "slices": slices, "axes": axes, "dims": dims}
     spectra = _open_spectra(kind, path, given, preparation)
@@ -102,13 +101,13 @@ def convert(
     if verbose:
         say("\n".join([f"import {kind}", *(f"  {line}" for line in about)]))
     header: dict[str, Any] = {
-        "source": {"kind": kind, "path": str(path), "mask": None if mask is None else str(mask), "read as": about},
+        "source": {"kind": kind, "path": str(path), "mask": None if mask is None else str(mask)},
         "complex": spectra.is_complex,
         "corruption": {"name": "as measured"},
         "scaled by": RULE if scale == "auto" else scale,
         "seed": None,
         "request": request,
-        **spectra.header(),
+        "read as": about,
     }
     names = {shape: _name(Path(out), shape) if len(found.shapes) > 1 else Path(out) for shape in found.shapes}
     refuse_inputs(list(names.values()), [path, *files])
@@ -117,7 +116,7 @@ def convert(
     with contextlib.ExitStack() as stack, bar("converting", n, progress) as advance:
         for shape, indices in found.shapes.items():
             noise = _about_noise(sigma_0, [levels[i] for i in indices], [scales[i] for i in indices])
-            kept, own = found.mask_shapes[shape], header | {"sigma_0": noise}
+            kept, own = found.mask_shapes[shape], header | {"sigma_0": noise} | spectra.header((shape[-2], shape[-1]))
             writer = Writer(
                 names[shape], len(indices), shape, own, basis=basis, mask_shape=kept, shards=shards, force=force
             )
@@ -234,6 +233,7 @@ def _open_spectra(kind: str, path: Path, given: Mapping[str, Any], preparation: 
     scans = [scan for scan in scans if len(scan)]
     for scan in scans:
         preparation.check(scan, problems)
+    refuse_unlike(scans, problems)
     problems.stop()
     if not scans:
         raise ValueError(f"No volume in {path} has slices in the range {given['slices']}: choose another range.")

@@ -55,6 +55,7 @@ def _common(data: Measurements | Signals) -> dict[str, Any]:
         "scale": float(scales[0]) if (scales == scales[0]).all() else [float(scales.min()), float(scales.max())],
         "bytes": sum(file.stat().st_size for file in shard_files(Path(data.name))),
         "source": data.header["source"],
+        "read as": data.header.get("read as"),
         "corruption": data.header["corruption"],
         "seed": data.header["seed"],
         "gsure": data.header["gsure"],

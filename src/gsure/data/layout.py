@@ -132,8 +132,8 @@ def _ask_for_axes(shape: tuple[int, ...], longer: Sequence[int], is_complex: boo
     if is_complex and len(longer) > 1:
         ways = ", ".join(f"{typed(k)} if dimension {k} has the coils" for k in longer)
         return (
-            f"{file} has shape {shape}, of which dimensions {listed} could both be coils: type {ways} (channel in place of coil "
-            "keeps them all)."
+            f"{file} has shape {shape}, of which dimensions {listed} could both be coils: type {ways} (channel in place of "
+            "coil keeps them all)."
         )
     return f"{file} has shape {shape}: name its dimensions, such as {typed(longer[-1] if is_complex else None)}."
 

@@ -22,7 +22,7 @@ from gsure.data.problems import Problems
 from gsure.data.scaling import evenly_spread
 from gsure.data.scans import Plane, Scan
 from gsure.data.source import Spectrum, in_pairs, locate, refuse_nonfinite, to_image
-from gsure.display import number, percent
+from gsure.display import number
 
 Combine = Literal["rss", "first-virtual"]
 ReadoutCrop = int | Literal["auto", "none"]
@@ -39,7 +39,7 @@ class Preparation:
     combine: Combine | None = None
     uncentred: bool = False
     readout_crop: ReadoutCrop = "auto"
-    matrix: tuple[int, int] | None = None
+    matrix: tuple[int, ...] | None = None
 
     def __post_init__(self) -> None:
         if self.coil is not None and self.combine is not None:
@@ -85,6 +85,11 @@ class Preparation:
             )
         if self.combine is not None and scan.coils == 1:
             problems.add(f"--combine {self.combine} has no effect, because it has one coil: omit it.", name)
+        if not scan.is_complex and (self.needs_kspace or self.coil is not None):
+            option = (*self.needs_kspace, f"--coil {self.coil}")[0]
+            problems.add(
+                f"{option} needs complex k-space, but its values are real: omit it, or save complex values.", name
+            )
         if isinstance(self.readout_crop, int) and self.readout_crop > scan.size[0]:
             problems.add(f"--readout-crop {self.readout_crop} is more than its {scan.size[0]} rows: lower it.", name)
 
@@ -107,7 +112,9 @@ class Prepared:
     def __getitem__(self, index: int) -> Spectrum:
         at, within = locate(self.ends, index)
         scan = self.scans[at]
-        values, mask, group = self._chosen(at, self._centred(_measured(scan.read(within))))
+        plane = _measured(scan.read(within))
+        refuse_nonfinite(plane.values, f"Sample {index}, of group {plane.group},")  # before a transform spreads them
+        values, mask, group = self._chosen(at, self._centred(plane))
         if scan.is_complex:
             values, mask = self._resized(scan, values, mask)
         if self.preparation.combine == "rss":
@@ -131,7 +138,8 @@ class Prepared:
         if matrix is None:
             return values, mask
         size = values.shape[-2], values.shape[-1]
-        return resize_matrix(values, matrix), resize_mask(mask, size, matrix)
+        wanted = matrix[0], matrix[1]
+        return resize_matrix(values, wanted), resize_mask(mask, size, wanted)
 
     def _centred(self, plane: Plane) -> Plane:
         if not self.preparation.uncentred:
@@ -191,16 +199,16 @@ class Prepared:
                 "k-space": list(scan.size),
                 "without oversampling": list(before),
                 "matrix": list(after),
+                "pixel size times": factor,
             }
-            entry["pixel size times"] = factor
             if scan.pixel is not None:
                 entry["pixel size in mm"] = [round(p * f, 6) for p, f in zip(scan.pixel, factor, strict=True)]
             if entry not in found:
                 found.append(entry)
         return found
 
-    def header(self) -> dict[str, Any]:
-        return {"pixel size": self.sizes()}
+    def header(self, size: tuple[int, int]) -> dict[str, Any]:
+        return {"pixel size": [change for change in self.sizes() if change["matrix"] == list(size)]}
 
     def report(self) -> list[str]:
         """How the files were taken and what was done, a line each."""
@@ -220,7 +228,7 @@ class Prepared:
             lines.append(f"coils: coil {self.preparation.coil} only")
         if self.preparation.combine == "first-virtual":
             shares = [self._virtual(at)[1] for at in range(len(self.scans))]
-            held = f"{percent(min(shares))} to {percent(max(shares))}" if len(shares) > 1 else percent(shares[0])
+            held = " to ".join(f"{100 * share:.0f} %" for share in sorted({min(shares), max(shares)}))
             lines.append(
                 f"coils: the first virtual coil of each volume, with {held} of the energy. Its noise level is that of a coil "
                 "if the noise of the coils is uncorrelated and equal"

@@ -1,5 +1,6 @@
 """Measured data as a file holds it, before coils are chosen and k-space is cropped: one `Scan` per file."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol, runtime_checkable
@@ -9,6 +10,7 @@ import numpy as np
 from gsure.data.array import choose_array, choose_pair, read_beside
 from gsure.data.cfl import cfl_file, mapped
 from gsure.data.layout import Layout, array_layout, bart_layout, split_names
+from gsure.data.problems import Problems
 from gsure.data.source import existing, files_in
 
 FORMATS = {
@@ -223,3 +225,17 @@ def refuse_mixed(kind: str, folder: Path) -> None:
 
 def _other_command(kinds: list[str]) -> str:
     return f", and import them with gsure import {kinds[0]}" if kinds and kinds[0] in ("array", "cfl") else ""
+
+
+def refuse_unlike(scans: Sequence[Scan], problems: Problems) -> None:
+    """Note files that cannot be in one measurement file: real beside complex ones, and two with the same name."""
+    if len({scan.is_complex for scan in scans}) > 1:
+        for scan in scans:
+            if not scan.is_complex:
+                problems.add("it is real, but other files are complex: import them separately.", Path(scan.file).name)
+    files: dict[str, list[str]] = {}
+    for scan in scans:
+        files.setdefault(scan.volume, []).append(scan.file)
+    for volume, same in files.items():
+        if len(same) > 1:
+            problems.add(f"{' and '.join(same)} would both be the group {volume}: rename one of them.")

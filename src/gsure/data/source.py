@@ -115,8 +115,8 @@ class Spectra(Protocol):
     def report(self) -> list[str]:
         """How the files were taken, and what was done to them, a line each."""
 
-    def header(self) -> dict[str, Any]:
-        """What else the header of the measurement file should keep, as JSON."""
+    def header(self, size: tuple[int, int], /) -> dict[str, Any]:
+        """What else to keep in the header of the file of this height and width, as JSON."""
 
 
 def _jsonable(value: Any) -> Any:

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from gsure.basis import Basis, check_basis
-from gsure.data.domain import CHECKED, wrong_domain
+from gsure.data.domain import CHECKED, is_uncentred, wrong_domain
 from gsure.data.problems import Problems
 from gsure.data.scaling import evenly_spread
 from gsure.data.source import Spectra, refuse_nonfinite
@@ -21,8 +21,8 @@ class Survey:
     shapes: dict[Shape, list[int]] = field(default_factory=dict)
     mask_shapes: dict[Shape, Shape] = field(default_factory=dict)
 
-    def look(self, spectra: Spectra, indices: list[int], basis: Basis) -> tuple[bool, str | None]:
-        """Read the samples of a volume. Returns whether it has energy, and a sentence if it is in the wrong domain."""
+    def look(self, spectra: Spectra, indices: list[int], basis: Basis) -> tuple[bool, np.ndarray]:
+        """Read the samples of a volume. Returns whether it has energy, and some of the samples."""
         checked, energy = set(evenly_spread(CHECKED, len(indices)).tolist()), False
         some: list[np.ndarray] = []
         for at, index in enumerate(indices):
@@ -36,7 +36,7 @@ class Survey:
             energy = energy or bool((ybar * mask).any())
             if at in checked and (not some or some[0].shape == ybar.shape):
                 some.append(ybar)
-        return energy, wrong_domain(np.stack(some), basis)
+        return energy, np.stack(some)
 
 
 def survey(
@@ -54,12 +54,20 @@ def survey(
         for volume, indices in volumes.items():
             where = path if len(volumes) == 1 else volume
             with problems.noted():
-                energy, domain = found.look(spectra, indices, basis)
+                energy, some = found.look(spectra, indices, basis)
                 if not energy and not zeros:
                     problems.add("it is zero everywhere: remove it, or give a scale such as 1.", where)
-                if domain is not None:
-                    centred = uncentred and "corners" in domain
-                    problems.add("its k-space is centred already: omit --uncentred." if centred else domain, where)
+                if (problem := _domain_problem(some, basis, uncentred)) is not None:
+                    problems.add(problem, where)
             advance(len(indices))
     problems.stop()
     return found
+
+
+def _domain_problem(some: np.ndarray, basis: Basis, uncentred: bool) -> str | None:
+    problem = wrong_domain(some, basis)
+    if problem is None or not is_uncentred(some):
+        return problem
+    if uncentred:
+        return "its k-space is centred already, with the zero frequency in the middle: omit --uncentred."
+    return "its k-space is not centred, because its energy is in the corners: type --uncentred."
