@@ -151,7 +151,7 @@ def test_what_cannot_be_trained_on_is_said_with_the_reason(here, capsys, generat
     _, k = kspace(8, generator)
     np.save("corner.npy", np.fft.ifftshift(k, axes=(-2, -1)))
     said = complaint(capsys, "import", "array", "corner.npy", "m.h5", "--sigma", 0.05, "--force")
-    assert "energy in the corners" in said
+    assert "its energy is in the corners: type --uncentred" in said
     np.save("k.npy", 1e-6 * k)
     assert verdict("import", "array", "k.npy", "m.h5", "--sigma", 5e-8) == "yes"
     assert verdict("import", "array", "k.npy", "m.h5", "--sigma", 5e-8, "--scale", 1).startswith("no (Signals have")

@@ -138,14 +138,19 @@ def _ask_for_axes(shape: tuple[int, ...], longer: Sequence[int], is_complex: boo
     return f"{file} has shape {shape}: name its dimensions, such as {typed(longer[-1] if is_complex else None)}."
 
 
-def bart_layout(shape: tuple[int, ...], dims: str | Sequence[str] | None, file: str) -> Layout:
-    """The layout of a BART file: READ PHS1 PHS2 COIL ..., or as named."""
+def bart_layout(shape: tuple[int, ...], dims: str | Sequence[str] | None, file: str, images: bool = False) -> Layout:
+    """The layout of a BART file: READ PHS1 PHS2 COIL ..., or as named. The third dimension of images counts slices."""
+    option = "--source.dims" if images else "--dims"
+    shape = (*shape, *[1] * (3 - len(shape)))
+    if dims is None and images and min(shape[:3]) > 1:
+        dims = ("read", "phs1", "slice", *BART[3 : len(shape)])
     if dims is not None:
         names = split_names(dims)
-        return Layout(shape, tuple(name.upper() for name in names), _roles(names, shape, file, "--dims"), "F")
-    if len(shape) > len(BART) and max(shape[len(BART) :]) > 1:
-        raise ValueError(f"{file} has {len(shape)} dimensions, but BART has {len(BART)}: name them with --dims.")
-    shape = (*shape[: len(BART)], *[1] * (3 - len(shape)))
+        while len(shape) > len(names) and shape[-1] == 1:  # BART drops trailing dimensions of length 1
+            shape = shape[:-1]
+        return Layout(shape, tuple(name.upper() for name in names), _roles(names, shape, file, option), "F")
+    if len(shape) > len(BART):
+        raise ValueError(f"{file} has {len(shape)} dimensions, but BART has {len(BART)}: name them with {option}.")
     names = BART[: len(shape)]
     if min(shape[:3]) > 1:
         raise ValueError(
@@ -160,7 +165,7 @@ def bart_layout(shape: tuple[int, ...], dims: str | Sequence[str] | None, file: 
         coils = f" beside COIL {shape[3]}" if shape[3] > 1 else ""
         name, length = strange[0]
         raise ValueError(
-            f"{file} has {name.upper()} {length}{coils}, which could be coils or samples: name the dimensions, with --dims "
+            f"{file} has {name.upper()} {length}{coils}, which could be coils or samples: name the dimensions, with {option} "
             f"{','.join('slice' if mine == name else mine for mine in names)} if {name.upper()} counts samples, or with coil "
             "in its place."
         )
@@ -183,8 +188,8 @@ def _roles(names: tuple[str, ...], shape: tuple[int, ...], file: str, option: st
         raise ValueError(
             f"{file} has {len(shape)} dimensions, {shape}, but {option} names {len(names)}: name each of {', '.join(NAMES)}."
         )
-    for name in names:
-        if not _known(name):
+    for name, length in zip(names, shape, strict=True):
+        if not (_known(name) or (length == 1 and name in BART)):
             raise ValueError(f"{option} has the name {name!r}: the names are {', '.join((*NAMES, *COUNTED[5:]))}.")
     encoded = [_encoded(name) for name in names if _encoded(name) is not None]
     if twice := [name for name in ("coil", "channel") if names.count(name) > 1]:

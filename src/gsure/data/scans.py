@@ -140,25 +140,14 @@ def open_array(file: str, key: str | None, mask: str | Path | None, axes: str | 
 
 def open_cfl(file: str, mask: str | Path | None, dims: str | None, group: str) -> ArrayScan:
     values = mapped(file)
-    if dims is not None and len(split_names(dims)) < values.ndim:  # BART drops trailing dimensions of length 1
-        values = values.reshape(_without_ones(values.shape, len(split_names(dims))), order="F")
     layout = bart_layout(values.shape, dims, file)
-    values = values.reshape(layout.shape, order="F")
     kept = None
     if mask is not None:
-        given = read_mask(mask, Path(file))
-        if is_cfl(mask):
-            shape = _without_ones(given.shape, len(layout.shape))
-            given = given.reshape(*shape, *[1] * (len(layout.shape) - len(shape)))
+        given, most = read_mask(mask, Path(file)), len(layout.shape)
+        if is_cfl(mask) and all(length == 1 for length in given.shape[most:]):
+            given = given.reshape(*given.shape[:most], *[1] * (most - given.ndim))
         kept = align_mask(given, layout, file)
-    return ArrayScan(file, values, layout, kept, group)
-
-
-def _without_ones(shape: tuple[int, ...], at_least: int) -> tuple[int, ...]:
-    """Without trailing dimensions of length 1, of which `at_least` dimensions are left."""
-    while len(shape) > at_least and shape[-1] == 1:
-        shape = shape[:-1]
-    return shape
+    return ArrayScan(file, values.reshape(layout.shape, order="F"), layout, kept, group)
 
 
 def is_cfl(path: str | Path) -> bool:
