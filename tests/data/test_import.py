@@ -17,7 +17,7 @@ HEADER = """<?xml version="1.0"?>
 <encodedSpace><matrixSize><x>{rows}</x><y>{columns}</y><z>1</z></matrixSize>
 <fieldOfView_mm><x>280</x><y>{fov}</y><z>4.5</z></fieldOfView_mm></encodedSpace>
 <reconSpace><matrixSize><x>{kept}</x><y>{kept}</y><z>1</z></matrixSize>
-<fieldOfView_mm><x>140</x><y>140</y><z>4.5</z></fieldOfView_mm></reconSpace>
+<fieldOfView_mm><x>140</x><y>140</y><z>4.5</z></fieldOfView_mm></reconSpace>{limits}
 </encoding></ismrmrdHeader>"""
 
 
@@ -54,7 +54,11 @@ def normal(rng, *shape):
     return (rng.normal(size=shape) + 1j * rng.normal(size=shape)).astype(np.complex64)
 
 
-def write_fastmri(path, kspace, mask, header=True):
+LIMITS = """<encodingLimits><kspace_encoding_step_1><minimum>0</minimum><maximum>{maximum}</maximum>
+<center>{centre}</center></kspace_encoding_step_1></encodingLimits>"""
+
+
+def write_fastmri(path, kspace, mask, header=True, limits=""):
     """As in fastMRI's test set."""
     path.parent.mkdir(exist_ok=True)
     rows, columns = kspace.shape[-2:]
@@ -62,7 +66,7 @@ def write_fastmri(path, kspace, mask, header=True):
         file["kspace"] = np.where(mask, kspace, 0).astype(np.complex64)
         file["mask"] = mask.astype(np.float32)
         if header:
-            text = HEADER.format(rows=rows, columns=columns, kept=rows // 2, fov=280 * columns / rows)
+            text = HEADER.format(rows=rows, columns=columns, kept=rows // 2, fov=280 * columns / rows, limits=limits)
             file["ismrmrd_header"] = text
         file.attrs["acquisition"] = "CORPD_FBK"
 
@@ -285,6 +289,15 @@ def test_noise_of_cropped_kspace_has_the_level_that_was_given(here, rng, capsys)
     for part in (noise.real, noise.imag):
         error = 0.05**2 * (2 / part.size) ** 0.5
         assert abs((part**2).mean() - 0.05**2) < 5 * error
+
+
+def test_padding_of_the_scanner_was_not_measured_whatever_the_mask_says(here, capsys):
+    kspace = spectrum(heads(2, 64, 40))
+    kspace[..., :3] = kspace[..., 36:] = 0
+    write_fastmri(here / "v.h5", kspace, np.ones(40), limits=LIMITS.format(maximum=32, centre=17))
+    text = run(capsys, "import", "fastmri", "v.h5", "out.h5", "--sigma", 0.01)
+    assert "7 columns are padding by the header, so they were not measured" in text
+    assert gsure.open("out.h5")[0].mask.flatten().tolist() == [0.0] * 3 + [1.0] * 33 + [0.0] * 4
 
 
 def test_every_problem_of_a_folder_is_listed_with_its_file_before_anything_is_written(knees, rng, capsys):

@@ -89,6 +89,7 @@ def convert(
     path = cfl_file(path) if kind == "cfl" and not path.is_dir() else path
     files = [Path(name).expanduser() for name in (mask, sigma_0) if isinstance(name, str | Path) and Path(name).suffix]
     refuse_inputs([out], [path, *files])
+    refuse_existing(Path(out), force)
     preparation = Preparation(coil, combine, uncentred, readout_crop, None if matrix is None else tuple(matrix))
     basis = _basis(basis, preparation)
     given = {"mask": mask, "key": key, "slices": slices, "axes": axes, "dims": dims}
@@ -109,7 +110,7 @@ def convert(
         "request": request,
         "read as": about,
     }
-    names = {shape: _name(Path(out), shape) if len(found.shapes) > 1 else Path(out) for shape in found.shapes}
+    names = _names(Path(out), list(found.shapes))
     refuse_inputs(list(names.values()), [path, *files])
     for name in names.values():
         refuse_existing(name, force)
@@ -128,12 +129,15 @@ def convert(
     return opened[0] if len(opened) == 1 else opened
 
 
-def _name(out: Path, shape: Sequence[int]) -> Path:
+def _names(out: Path, shapes: Sequence[tuple[int, ...]]) -> dict[tuple[int, ...], Path]:
     """
-    >>> _name(Path("scans.h5"), (2, 640, 368)).name
-    'scans-640x368.h5'
+    >>> [str(name) for name in _names(Path("scans.h5"), [(2, 640, 368), (2, 640, 372)]).values()]
+    ['scans-640x368.h5', 'scans-640x372.h5']
     """
-    return out.with_name(f"{out.stem}-{shape[-2]}x{shape[-1]}{out.suffix}")
+    if len(shapes) == 1:
+        return {shapes[0]: out}
+    first = 1 if len({shape[1:] for shape in shapes}) == len(shapes) else 0  # channels, if only they differ
+    return {shape: out.with_name(f"{out.stem}-{'x'.join(map(str, shape[first:]))}{out.suffix}") for shape in shapes}
 
 
 def _about_noise(given: float | str, levels: Sequence[float], scales: Sequence[float]) -> dict[str, Any]:

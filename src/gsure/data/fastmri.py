@@ -134,7 +134,9 @@ class FastMRIScan:
                 f"{file} has k-space of shape {shape} and {has}, but measured volumes have a mask of shape "
                 f"{shape[-1:]}: if the k-space is fully sampled, use gsure corrupt."
             )
-        return cls(file, name_in(folder, file, *ENDINGS), shape, slices or (0, shape[0] - 1), _encoding(file))
+        return cls(
+            file, name_in(folder, file, *ENDINGS), shape, slices or (0, shape[0] - 1), _encoding(file, shape[-1])
+        )
 
     @property
     def coils(self) -> int:
@@ -161,10 +163,16 @@ class FastMRIScan:
         coils = f"dimension 1 ({self.coils}) has coils, " if len(self.shape) == 4 else ""
         rows = len(self.shape) - 2
         mask = "" if _shapes(self.file, (3, 4))[1] else "; there is no mask, so everything counts as measured"
+        if padding := self.shape[-1] - len(range(*self._acquired)):
+            mask += f"; {padding} columns are padding by the header, so they were not measured"
         return (
             f"dimension 0 counts slices, {coils}dimension {rows} has rows (readout), dimension {rows + 1} has columns "
             f"(phase){mask}"
         )
+
+    @property
+    def _acquired(self) -> tuple[int, int]:
+        return (0, self.shape[-1]) if self.encoding is None else self.encoding.acquired
 
     def __len__(self) -> int:
         return _count(self.shape, self.slices)
@@ -172,18 +180,25 @@ class FastMRIScan:
     def read(self, index: int) -> Plane:
         values = _kspace(self.file, self.slices[0] + index)
         values = values[None, None] if values.ndim == 2 else values[:, None]
-        return Plane(values, kept(_mask, self.file)[None, None], self.volume)
+        first, after = self._acquired
+        columns = np.arange(self.shape[-1])
+        mask = kept(_mask, self.file) & (first <= columns) & (columns < after)
+        return Plane(values, mask[None, None], self.volume)
 
 
 @dataclass(frozen=True)
 class Encoding:
-    """What the ISMRMRD header of a volume says: the field of view of k-space in mm, and the part of the readout to keep."""
+    """What the ISMRMRD header of a volume says."""
 
     field_of_view: tuple[float, float]
+    """Of k-space, in mm."""
     kept: float
+    """The part of the readout that is not oversampling."""
+    acquired: tuple[int, int]
+    """The first column that was acquired, and the first after them. Columns outside are padding, whatever the mask says."""
 
 
-def _encoding(file: str) -> Encoding | None:
+def _encoding(file: str, columns: int) -> Encoding | None:
     """Read the header, if the file has one."""
     with open_hdf5(file) as volume:
         if "ismrmrd_header" not in volume:
@@ -196,11 +211,16 @@ def _encoding(file: str) -> Encoding | None:
             for space in ("encodedSpace", "reconSpace")
         )
         part = min(1.0, recon[0] / encoded[0])
+        limits = first.find("{*}encodingLimits/{*}kspace_encoding_step_1")  # type: ignore[union-attr]
+        start, stop = 0, columns
+        if limits is not None:
+            start = columns // 2 - int(limits.findtext("{*}center", ""))
+            stop = start + int(limits.findtext("{*}maximum", "")) + 1
     except (ElementTree.ParseError, AttributeError, ValueError, TypeError, ZeroDivisionError) as error:
         raise ValueError(
-            f"The ismrmrd_header of {file} has no field of view ({error}): fix it, or delete it from the file."
+            f"The ismrmrd_header of {file} has no field of view or no limits ({error}): fix it, or delete it from the file."
         ) from error
-    return Encoding((encoded[0], encoded[1]), part)
+    return Encoding((encoded[0], encoded[1]), part, (max(0, start), min(columns, stop)))
 
 
 def _count(shape: tuple[int, ...], slices: tuple[int, int]) -> int:
