@@ -169,7 +169,7 @@ def _import(options: Namespace) -> None:
         return
     for number, summary in enumerate(summaries):
         sys.stdout.write("\n" if number else "")
-        show(summary, options.json)
+        show({key: value for key, value in summary.items() if key != "read as"}, options.json)  # convert said it
 
 
 def _inspect_options(parser: ArgumentParser) -> None:

@@ -158,7 +158,8 @@ def _basis(basis: Basis | None, preparation: Preparation) -> Basis:
 
 def _append(writer: Writer, spectrum: Spectrum, scale: float, sigma: float) -> None:
     ybar, kept, group = spectrum
-    P = torch.from_numpy(np.broadcast_to(kept, writer.mask_shape).copy()).float()[None]
+    lines = tuple(slice(1) if length == 1 else slice(None) for length in writer.mask_shape)
+    P = torch.from_numpy(np.broadcast_to(kept[lines], writer.mask_shape).copy()).float()[None]
     measurement = Measurement(P * torch.from_numpy(ybar).float()[None] / scale, P, sigma)
     writer.append(measurement, [group], [scale], torch.tensor([sigma]))
 

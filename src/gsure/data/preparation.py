@@ -258,10 +258,8 @@ class Prepared:
                 factor = " × ".join(number(f) for f in size["pixel size times"])
                 mm = size.get("pixel size in mm")
                 exactly = f", to {' × '.join(number(p) for p in mm)} mm" if mm else ""
-                lines.append(
-                    f"matrix: k-space {' and '.join(words)}; pixel sizes change by {factor}{exactly}. What is padded counts "
-                    "as not measured"
-                )
+                padded = ". What is padded counts as not measured" if "padded" in " ".join(words) else ""
+                lines.append(f"matrix: k-space {' and '.join(words)}; pixel sizes change by {factor}{exactly}{padded}")
         return lines
 
 

@@ -6,6 +6,7 @@ import numpy as np
 
 from gsure.basis import Basis, check_basis
 from gsure.data.domain import CHECKED, is_uncentred, wrong_domain
+from gsure.data.kspace import is_constant
 from gsure.data.problems import Problems
 from gsure.data.scaling import evenly_spread
 from gsure.data.source import Spectra, refuse_nonfinite
@@ -32,7 +33,7 @@ class Survey:
                 check_basis(basis, ybar.shape)
             self.shapes.setdefault(ybar.shape, []).append(index)
             known = self.mask_shapes.get(ybar.shape, (1,) * ybar.ndim)
-            self.mask_shapes[ybar.shape] = np.broadcast_shapes(known, mask.shape)
+            self.mask_shapes[ybar.shape] = np.broadcast_shapes(known, _smallest_shape(mask))
             energy = energy or bool((ybar * mask).any())
             if at in checked and (not some or some[0].shape == ybar.shape):
                 some.append(ybar)
@@ -62,6 +63,15 @@ def survey(
             advance(len(indices))
     problems.stop()
     return found
+
+
+def _smallest_shape(mask: np.ndarray) -> Shape:
+    """The shape of a mask of complete lines has length 1 along the lines. Other masks keep their shape."""
+    along = [axis for axis in (-2, -1) if is_constant(mask, axis)]
+    shape = list(mask.shape)
+    if len(along) == 1:
+        shape[along[0]] = 1
+    return tuple(shape)
 
 
 def _domain_problem(some: np.ndarray, basis: Basis, uncentred: bool) -> str | None:
