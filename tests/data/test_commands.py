@@ -326,7 +326,7 @@ def test_mistakes_cost_a_sentence_and_no_data(here, capsys, generator):
         ([*phantom, "lines", "--R", 100], "R = 100"),
         (["import", "array", "k.npy", "x.h5", "--mask", "narrow.npy", "--sigma", 1], "does not broadcast"),
         (["import", "array", "k.npy", "x.h5", "--mask", "odd.npy", "--sigma", 1], "must be 0 (missing) or 1 (measured)"),
-        (["import", "array", "nan.npy", "x.h5", "--sigma", 1], "Sample 1, of group 1, has 1 values that are NaN"),
+        (["import", "array", "nan.npy", "x.h5", "--sigma", 1], "Sample 1 of nan.npy has 1 values that are NaN"),
         (["import", "fastmri", "nokspace.h5", "x.h5", "--sigma", 1], "nokspace.h5 has no dataset kspace"),
         (["import", "fastmri", "nomask.h5", "x.h5", "--sigma", 1], "and no mask"),
         (["import", "fastmri", "nomask.h5", "x.h5", "--sigma", 1, "--slices", "[3,2]"], "slices must be the first"),

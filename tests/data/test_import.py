@@ -313,8 +313,8 @@ def test_every_problem_of_a_folder_is_listed_with_its_file_before_anything_is_wr
     message = complaint(capsys, "import", "fastmri", "knees", "out.h5", "--sigma", 0.01)
     assert "3 problems to fix before importing, nothing was written:" in message
     for part in (
-        "corners: its k-space is not centred, because its energy is in the corners: type --uncentred",
-        "of group nan, has 1 values that are NaN or infinite: fix or remove it",
+        "knees/corners.h5: its k-space is not centred, because its energy is in the corners: type --uncentred",
+        "Sample 1 of knees/nan.h5 has 1 values that are NaN or infinite: fix or remove it",
         "The mask of knees/varies.h5 varies along the readout (the rows), so the field of view cannot be cropped along it "
         "from 64 to 32: type --readout-crop none.",
     ):

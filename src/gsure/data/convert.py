@@ -95,7 +95,7 @@ def convert(
     given = {"mask": mask, "key": key, "slices": slices, "axes": axes, "dims": dims}
     spectra = _open_spectra(kind, path, given, preparation)
     n = len(spectra) if limit is None else min(limit, len(spectra))
-    found = survey(spectra, n, basis, str(path), zeros=scale != "auto", uncentred=uncentred, progress=progress)
+    found = survey(spectra, n, basis, zeros=scale != "auto", uncentred=uncentred, progress=progress)
     scales = _scales(spectra, scale, n)
     levels = _sigma(sigma_0, spectra, basis, n, path)
     about = spectra.report()

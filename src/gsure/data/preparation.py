@@ -109,11 +109,14 @@ class Prepared:
     def volume(self, index: int) -> str:
         return self.scans[locate(self.ends, index)[0]].volume
 
+    def file(self, index: int) -> str:
+        return self.scans[locate(self.ends, index)[0]].file
+
     def __getitem__(self, index: int) -> Spectrum:
         at, within = locate(self.ends, index)
         scan = self.scans[at]
         plane = _measured(scan.read(within))
-        refuse_nonfinite(plane.values, f"Sample {index}, of group {plane.group},")  # before a transform spreads them
+        refuse_nonfinite(plane.values, f"Sample {within} of {scan.file}")  # before a transform spreads them
         values, mask, group = self._chosen(at, self._centred(plane))
         if scan.is_complex:
             values, mask = self._resized(scan, values, mask)

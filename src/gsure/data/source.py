@@ -112,6 +112,9 @@ class Spectra(Protocol):
     def volume(self, index: int, /) -> str:
         """Samples of one volume are divided by the same number."""
 
+    def file(self, index: int, /) -> str:
+        """The file of a sample, for messages."""
+
     def report(self) -> list[str]:
         """How the files were taken, and what was done to them, a line each."""
 

@@ -28,7 +28,7 @@ class Survey:
         some: list[np.ndarray] = []
         for at, index in enumerate(indices):
             ybar, mask, group = spectra[index]
-            refuse_nonfinite(ybar, f"Sample {index}, of group {group},")
+            refuse_nonfinite(ybar, f"Sample {index}, of group {group} in {spectra.file(index)},")
             if ybar.shape not in self.shapes:
                 check_basis(basis, ybar.shape)
             self.shapes.setdefault(ybar.shape, []).append(index)
@@ -40,9 +40,7 @@ class Survey:
         return energy, np.stack(some)
 
 
-def survey(
-    spectra: Spectra, n: int, basis: Basis, path: str, *, zeros: bool, uncentred: bool, progress: bool
-) -> Survey:
+def survey(spectra: Spectra, n: int, basis: Basis, *, zeros: bool, uncentred: bool, progress: bool) -> Survey:
     """Read the first n samples. Raises an error that lists what is wrong with each volume.
 
     `zeros` allows volumes that are zero everywhere. `uncentred` says that the data was given as uncentred.
@@ -52,8 +50,8 @@ def survey(
     for index in range(n):
         volumes.setdefault(spectra.volume(index), []).append(index)
     with bar("checking", n, progress) as advance:
-        for volume, indices in volumes.items():
-            where = path if len(volumes) == 1 else volume
+        for indices in volumes.values():
+            where = spectra.file(indices[0])
             with problems.noted():
                 energy, some = found.look(spectra, indices, basis)
                 if not energy and not zeros:
