@@ -300,6 +300,18 @@ def test_padding_of_the_scanner_was_not_measured_whatever_the_mask_says(here, ca
     assert gsure.open("out.h5")[0].mask.flatten().tolist() == [0.0] * 3 + [1.0] * 33 + [0.0] * 4
 
 
+def test_a_crop_that_misses_the_object_is_said(here, capsys):
+    x = np.fft.fftshift(heads(2, 64, 40), (-2, -1))
+    write_fastmri(here / "v.h5", spectrum(x), np.ones(40))
+    text = run(capsys, "import", "fastmri", "v.h5", "out.h5", "--sigma", 0.01)
+    assert "warning: most of the energy is outside the crop, as if the image were shifted by half" in text
+    x = heads(2, 64, 40)
+    write_fastmri(here / "v.h5", spectrum(x), np.ones(40))
+    text = run(capsys, "import", "fastmri", "v.h5", "out.h5", "--sigma", 0.01, "--force")
+    assert "and 100 % of the energy" in text
+    assert "warning" not in text
+
+
 def test_every_problem_of_a_folder_is_listed_with_its_file_before_anything_is_written(knees, rng, capsys):
     folder = Path("knees")
     good, mask = spectrum(heads(2, 64, 40)), lines_mask(rng, 40)

@@ -13,7 +13,8 @@ from gsure.data.array import read_beside
 from gsure.data.cfl import cfl_file
 from gsure.data.fastmri import FastMRIScan
 from gsure.data.measurements import Measurements, open_measurements
-from gsure.data.preparation import Combine, Preparation, Prepared, ReadoutCrop
+from gsure.data.preparation import Combine, Preparation, ReadoutCrop
+from gsure.data.prepared import Prepared
 from gsure.data.problems import Problems
 from gsure.data.scaling import RULE, Scale, choose_scales
 from gsure.data.scans import FORMATS, Scan, data_files, open_array, open_cfl, refuse_unlike

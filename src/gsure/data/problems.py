@@ -24,7 +24,7 @@ class Problems:
         """An error in this block is a problem, and the program goes on after the block."""
         try:
             yield
-        except (ValueError, FileNotFoundError) as error:
+        except (ValueError, OSError) as error:
             self.add(str(error))
 
     def stop(self) -> None:

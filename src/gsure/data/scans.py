@@ -112,7 +112,8 @@ class ArrayScan:
         return self.layout.size
 
     def describe(self) -> str:
-        return self.layout.describe()
+        words = self.layout.describe()
+        return words if self.is_complex else words.replace(" (readout)", "").replace(" (phase)", "")
 
     def __len__(self) -> int:
         return len(self.layout)
