@@ -190,6 +190,7 @@ def test_samples_are_counted_in_the_order_of_the_file(rng):
     [
         ((12, 8, 32, 32), None, r"dimensions 0 \(12\) and 1 \(8\) could both be coils: type --axes coil,sample,readout,phase"),
         ((10, 13, 1, 24, 24), None, "could both be coils: type --axes coil,sample,slice,readout,phase if dimension 0"),
+        ((1, 200, 32, 32), None, "name its dimensions, such as --axes slice,coil,readout,phase"),
         ((32, 32), None, "--axes readout,phase for one image"),
         ((4, 32, 32), "coil,readout", "has 3 dimensions, .*, but --axes names 2"),
         ((4, 32, 32), "a,readout,phase", "the name 'a'"),
@@ -210,6 +211,8 @@ def test_dimensions_that_cannot_be_told_apart_are_asked_for(shape, axes, message
             (32, 32, 8),
             "READ 32, PHS1 32 and PHS2 8, which is 3-D k-space .* type --dims read,phs1,slice if PHS2 counts",
         ),
+        ((32, 32, 8, 1, 1, 4), "--dims read,phs1,coil,sample,maps,te if it has the coils"),
+        ((32, 32, 8, 4), "type --dims read,phs1,slice,coil if PHS2 counts slices, or for 3-D k-space"),
         ((32, 30, 1, 8, 2), "MAPS 2 beside COIL 8, which could be coils or samples: .*read,phs1,phs2,coil,slice"),
         ((32, 30, 1, 1, 1, 1, 4), "COEFF 4, which could be coils or samples"),
     ],
@@ -433,6 +436,7 @@ def test_options_that_exclude_each_other_or_do_nothing_are_refused(bart, capsys)
         (["array", "one.npy", "--dims", "read,phs1,slice"], "--dims has no effect for array"),
         (["cfl", "k", "--axes", "readout,phase"], "--axes has no effect for cfl"),
         (["array", "one.npy", "--readout-crop", 50], "more than its 40 rows"),
+        (["array", "one.npy", "--readout-crop", "half"], "must be at least 1, auto or none, but is half"),
         (["array", "one.npy", "--readout-crop", 0], "must be at least 1, auto or none"),
         (["array", "one.npy", "--matrix", 0, 4], "a height and a width of at least 1"),
         (["array", "real.npy", "--matrix", 8, 8], "needs complex k-space, but its values are real"),
@@ -474,7 +478,7 @@ def test_arrays_of_many_dimensions_go_by_their_names(here, rng, capsys):
         file["real"], file["imaginary"], file["mask"] = k.real * mask, k.imag * mask, mask[None, None, None]
     words = ["import", "array", "raw.h5", "out.h5", "--key", "real,imaginary", "--sigma", 0.01]
     message = complaint(capsys, *words)
-    assert "dimensions 0 (2) and 1 (2) and 2 (3) could both be coils" in message
+    assert "dimensions 0 (2) and 1 (2) and 2 (3) could all be coils" in message
     axes = ["--axes", "echo,coil,slice,phase,readout", "--coil", 1, "--mask", "mask"]
     text = run(capsys, *words, *axes, "--readout-crop", 24)
     assert "dimension 3 (36) has columns (phase), dimension 4 (48) has rows (readout)" in text

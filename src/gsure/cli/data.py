@@ -145,7 +145,7 @@ def _add_kspace_options(parser: ArgumentParser) -> None:
     kspace.add("--combine", Literal["rss", "first-virtual"], about)
     kspace.add("--uncentred", bool, "the zero frequency is at the first index, not in the middle")
     about = "rows to keep of an oversampled readout; auto: what a fastmri file says; none: all"
-    kspace.add("--readout-crop", int | Literal["auto", "none"], about, "auto", metavar="N|auto|none")
+    kspace.add("--readout-crop", int | str, about, "auto", metavar="N|auto|none")
     about = "zero-pad or crop k-space to one size; without it, each size goes to a file of its own"
     kspace.add("--matrix", int, about, nargs=2, metavar=("H", "W"))
 

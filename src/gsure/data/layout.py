@@ -116,7 +116,7 @@ def array_layout(shape: tuple[int, ...], is_complex: bool, axes: str | Sequence[
     if len(shape) == 3 or not longer:
         return Layout(shape, shown, (*["sample"] * (len(shape) - 2), "rows", "columns"))  # type: ignore[arg-type]
     likely = [k for k in longer if shape[k] <= MOST_COILS]
-    if len(shape) == 4 and is_complex and likely in ([], [1]):
+    if len(shape) == 4 and is_complex and likely == [1]:
         return Layout(shape, shown, ("sample", "coil", "rows", "columns"))
     if len(shape) == 4 and is_complex and longer == [0]:
         return Layout(shape, shown, ("sample", "channel", "rows", "columns"))
@@ -131,8 +131,9 @@ def _ask_for_axes(shape: tuple[int, ...], longer: Sequence[int], is_complex: boo
     listed = " and ".join(f"{k} ({shape[k]})" for k in longer)
     if is_complex and len(longer) > 1:
         ways = ", ".join(f"{typed(k)} if dimension {k} has the coils" for k in longer)
+        both = "both" if len(longer) == 2 else "all"
         return (
-            f"{file} has shape {shape}, of which dimensions {listed} could both be coils: type {ways} (channel in place of "
+            f"{file} has shape {shape}, of which dimensions {listed} could {both} be coils: type {ways} (channel in place of "
             "coil keeps them all)."
         )
     return f"{file} has shape {shape}: name its dimensions, such as {typed(longer[-1] if is_complex else None)}."
@@ -155,9 +156,13 @@ def bart_layout(shape: tuple[int, ...], dims: str | Sequence[str] | None, file: 
     if min(shape[:3]) > 1:
         raise ValueError(
             f"{file} has READ {shape[0]}, PHS1 {shape[1]} and PHS2 {shape[2]}, which is 3-D k-space in BART's order: type "
-            f"--dims {_rest('read,phs1,slice', shape)} if PHS2 counts slices, --dims {_rest('read,phs1,coil', shape)} if "
-            "it has the coils, or for 3-D k-space run bart fft -u -i 1 first and type "
-            f"--dims {_rest('slice,phs1,phs2', shape)}."
+            f"--dims {_rest('read,phs1,slice', shape)} if PHS2 counts slices, "
+            + (
+                f"--dims {_rest('read,phs1,coil', shape)} if it has the coils, "
+                if max(shape[3:4], default=1) == 1
+                else ""
+            )
+            + f"or for 3-D k-space run bart fft -u -i 1 first and type --dims {_rest('slice,phs1,phs2', shape)}."
         )
     if strange := [
         (name, length) for name, length in zip(names, shape, strict=True) if length > 1 and not _known(name)
@@ -174,8 +179,8 @@ def bart_layout(shape: tuple[int, ...], dims: str | Sequence[str] | None, file: 
 
 
 def _rest(names: str, shape: tuple[int, ...]) -> str:
-    """Names for the first dimensions, and BART's for the others."""
-    return ",".join([names, *BART[3 : len(shape)]])
+    """Names for the first dimensions, and BART's for the others, of which only one has coils."""
+    return ",".join([names, *("sample" if name in names else name for name in BART[3 : len(shape)])])
 
 
 def _known(name: str) -> bool:

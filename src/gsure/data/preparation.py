@@ -8,7 +8,8 @@ from gsure.data.problems import Problems
 from gsure.data.scans import Scan
 
 Combine = Literal["rss", "first-virtual"]
-ReadoutCrop = int | Literal["auto", "none"]
+ReadoutCrop = int | str
+"""A number of rows, auto or none."""
 NOT_YET = "Reconstruction from all coils together is not supported yet (docs/data.md#coils)."
 
 
@@ -25,7 +26,9 @@ class Preparation:
     def __post_init__(self) -> None:
         if self.coil is not None and self.combine is not None:
             raise ValueError(f"--coil {self.coil} and --combine {self.combine} exclude each other: omit one of them.")
-        if isinstance(self.readout_crop, int) and self.readout_crop < 1:
+        if self.readout_crop not in ("auto", "none") and not (
+            isinstance(self.readout_crop, int) and self.readout_crop > 0
+        ):
             raise ValueError(f"--readout-crop must be at least 1, auto or none, but is {self.readout_crop}.")
         if self.matrix is not None and (len(self.matrix) != 2 or min(self.matrix) < 1):
             raise ValueError(f"--matrix must be a height and a width of at least 1, but is {self.matrix}.")
