@@ -141,6 +141,9 @@ def write_array() -> None:
         Image.fromarray(crop).convert("L").resize((32, 32), Image.Resampling.BOX) for crop in crops(200, 288, 288)
     ]
     np.save("chunks.npy", np.stack([np.asarray(piece) for piece in pieces]))
+    slices = spectra(padded(phantoms(8, 40), 48, 40)).reshape(2, 1, 4, 48, 40)
+    with h5py.File("raw.h5", "w") as file:
+        file["kspace"] = lines(40) * slices * np.array([1, 0.5j, 0.3])[:, None, None, None]
 
 
 def write_faces() -> None:
@@ -166,12 +169,23 @@ def write_faces() -> None:
     Path("celeba/list_eval_partition.txt").write_text("".join(lines))
 
 
+def lines(width: int) -> np.ndarray:
+    """A mask of every third column and the centre."""
+    column = np.arange(width)
+    return ((column % 3 == 0) | (np.abs(column - width // 2) < width // 20)).astype(np.float32)
+
+
 def write_fastmri() -> None:
-    """One volume of 16 slices, the last six of which are wanted."""
+    """One volume of 16 slices, the last six of which are wanted; and a test set with two widths."""
     Path("knees/singlecoil_train").mkdir(parents=True)
     with h5py.File("knees/singlecoil_train/file1000001.h5", "w") as file:
         kspace = file.create_dataset("kspace", (16, 640, 368), np.complex64, chunks=(1, 640, 368))
         kspace[10:] = spectra(7e-5 * padded(phantoms(6, 320), 640, 368))
+    Path("knees/singlecoil_test").mkdir()
+    for name, n, width in (("file1000002", 4, 368), ("file1000003", 3, 372)):
+        with h5py.File(f"knees/singlecoil_test/{name}.h5", "w") as file:
+            file["mask"] = lines(width)
+            file["kspace"] = lines(width) * spectra(7e-5 * padded(phantoms(n, 320), 640, width))
 
 
 def write_dicom() -> None:
@@ -197,6 +211,9 @@ def write_cfl() -> None:
     images = np.moveaxis(phantoms(24, 96), 0, -1)
     Path("heads.hdr").write_text(f"# Dimensions\n{' '.join(map(str, images.shape))}\n")
     Path("heads.cfl").write_bytes(images.astype("<c8").tobytes(order="F"))
+    kspace = lines(96)[:, None] * spectra(phantoms(1, 96))[0, ..., None] * np.array([1, 0.5j, 0.3, -0.2])
+    Path("kspace.hdr").write_text("# Dimensions\n1 96 96 4\n")
+    Path("kspace.cfl").write_bytes(kspace[None].astype("<c8").tobytes(order="F"))
 
 
 ISMRMRD_HEADER = """<?xml version="1.0"?>

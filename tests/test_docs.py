@@ -5,12 +5,14 @@ import importlib.util
 import re
 import shlex
 from pathlib import Path
+from typing import get_args
 
 import pytest
 from conftest import ROOT
 
 from gsure.cli import make_parser
 from gsure.corruption import FAMILIES
+from gsure.data.convert import Kind
 from gsure.data.sources import KINDS
 from gsure.training.settings import Settings, option, preset_names
 
@@ -93,6 +95,17 @@ def test_every_command_is_understood(figures):
     assert len(commands) > 40
     for command in commands:
         parser.parse_args(shlex.split(command)[1:])
+
+
+def test_data_md_opens_with_commands_that_are_understood():
+    """The table "your file, the command" names every kind of measured data."""
+    first = (DOCS / "data.md").read_text().split("```")[0]
+    commands = re.findall(r"^\| .* \| `(gsure [^`]*)` \|$", first, flags=re.MULTILINE)
+    assert len(commands) > 8
+    parser = make_parser()
+    for command in commands:
+        parser.parse_args(shlex.split(command)[1:])
+    assert {command.split()[2] for command in commands if " import " in command} == set(get_args(Kind))
 
 
 def test_data_md_runs_as_printed(figures, tmp_path, monkeypatch):

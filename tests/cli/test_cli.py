@@ -14,6 +14,7 @@ import pytest
 from gsure.cli import COMMANDS, main, make_parser
 from gsure.cli import experiments as demo_command
 from gsure.data.convert import Kind
+from gsure.data.preparation import Combine
 from gsure.experiments.demo import Kind as Demo
 from gsure.experiments.plan import Scale
 from gsure.files import record_request
@@ -156,6 +157,7 @@ def choices(command: str, option: str) -> set:
         ("restore", "method", Method),
         ("restore", "volumes", Format),
         ("import", "kind", Kind),
+        ("import", "combine", Combine),
         ("demo", "kind", Demo),
         ("reproduce", "scale", Scale),
     ],

@@ -151,7 +151,7 @@ def test_what_cannot_be_trained_on_is_said_with_the_reason(here, capsys, generat
     _, k = kspace(8, generator)
     np.save("corner.npy", np.fft.ifftshift(k, axes=(-2, -1)))
     said = complaint(capsys, "import", "array", "corner.npy", "m.h5", "--sigma", 0.05, "--force")
-    assert "energy in the corners" in said
+    assert "its energy is in the corners: type --uncentred" in said
     np.save("k.npy", 1e-6 * k)
     assert verdict("import", "array", "k.npy", "m.h5", "--sigma", 5e-8) == "yes"
     assert verdict("import", "array", "k.npy", "m.h5", "--sigma", 5e-8, "--scale", 1).startswith("no (Signals have")
@@ -264,7 +264,7 @@ def test_cfl_with_a_mask_is_imported(here, generator):
     for name, array in (("k", np.moveaxis(k * mask, 0, -1)), ("mask", np.broadcast_to(mask, (16, 16))[..., None])):
         array.astype(np.complex64).ravel(order="F").tofile(f"{name}.cfl")
         (here / f"{name}.hdr").write_text("# Dimensions\n" + " ".join(map(str, array.shape)) + "\n")
-    run("import", "cfl", "k.cfl", "m.h5", "--mask", "mask.cfl", "--sigma", 0.05)
+    run("import", "cfl", "k.cfl", "m.h5", "--mask", "mask.cfl", "--sigma", 0.05, "--dims", "read,phs1,slice")
     data = gsure.open("m.h5")
     np.testing.assert_allclose(data[:].ybar[:, 0] * data.scales()[0], (k * mask).real, atol=1e-5)
     assert data.max_std * data.scales()[0] == pytest.approx(0.05)
@@ -282,7 +282,7 @@ def test_import_reads_whatever_corrupt_reads(here, generator):
     for kind, path, options in (
         ("fastmri", "volumes", []),
         ("array", "deep.h5", ["--mask", "scan/mask"]),  # the only array that could be spectra
-        ("cfl", "raw", []),  # as BART names it
+        ("cfl", "raw", ["--dims", "read,phs1,slice"]),  # as BART names it
     ):
         run("import", kind, path, "m.h5", "--sigma", 0.1, "--scale", 1, "--force", *options)
         measured = gsure.open("m.h5")[:]
@@ -326,7 +326,7 @@ def test_mistakes_cost_a_sentence_and_no_data(here, capsys, generator):
         ([*phantom, "lines", "--R", 100], "R = 100"),
         (["import", "array", "k.npy", "x.h5", "--mask", "narrow.npy", "--sigma", 1], "does not broadcast"),
         (["import", "array", "k.npy", "x.h5", "--mask", "odd.npy", "--sigma", 1], "must be 0 (missing) or 1 (measured)"),
-        (["import", "array", "nan.npy", "x.h5", "--sigma", 1], "Sample 1, of group 1, has 1 values that are NaN"),
+        (["import", "array", "nan.npy", "x.h5", "--sigma", 1], "Sample 1 of nan.npy has 1 values that are NaN"),
         (["import", "fastmri", "nokspace.h5", "x.h5", "--sigma", 1], "nokspace.h5 has no dataset kspace"),
         (["import", "fastmri", "nomask.h5", "x.h5", "--sigma", 1], "and no mask"),
         (["import", "fastmri", "nomask.h5", "x.h5", "--sigma", 1, "--slices", "[3,2]"], "slices must be the first"),
@@ -406,12 +406,13 @@ def test_an_option_without_effect_is_refused(here, capsys, generator):
     assert not (here / "m.h5").exists()
 
 
-def test_a_mask_of_the_complete_shape_serves_all_coils(here, generator):
+def test_a_mask_of_the_complete_shape_serves_all_channels(here, generator):
     k = torch.randn(3, 2, 8, 6, generator=generator, dtype=torch.complex64).numpy()
     mask = torch.rand(3, 2, 8, 6, generator=generator).numpy() < 0.5
     np.save("k.npy", k)
     np.save("mask.npy", mask)
-    run("import", "array", "k.npy", "m.h5", "--mask", "mask.npy", "--sigma", 0.1, "--scale", 1)
+    axes = ["--axes", "sample,channel,readout,phase"]
+    run("import", "array", "k.npy", "m.h5", "--mask", "mask.npy", "--sigma", 0.1, "--scale", 1, *axes)
     measurement = gsure.open("m.h5")[:]
     for coil in (0, 1):
         for part, values in enumerate((k.real, k.imag)):

@@ -337,18 +337,31 @@ def write_cfl(stem, array):
 
 
 def test_cfl_flattens_all_but_two_dimensions_in_column_major_order(tmp_path):
-    array = noise(4, 6, 1, 3, 2)
+    array = noise(4, 6, 3, 1, 1, 2)  # the third dimension of images counts slices, the sixth echoes
     stem = write_cfl(tmp_path / "z", array)
     for path in (stem, stem.with_suffix(".cfl"), stem.with_suffix(".hdr"), tmp_path):
         source = Cfl(path)
         assert (len(source), source.shape, source.is_complex) == (6, (2, 4, 6), True)
         scale = source[4].scale
-        np.testing.assert_allclose(complex_of(source[4]), array[:, :, 0, 1, 1] / scale, atol=1e-6)
+        np.testing.assert_allclose(complex_of(source[4]), array[:, :, 1, 0, 0, 1] / scale, atol=1e-6)
         assert source[4].group == "z"
         assert np.sqrt(np.mean([(source[k].x ** 2).mean() for k in range(6)])) == pytest.approx(1, abs=0.3)
-    np.testing.assert_allclose(complex_of(Cfl(stem, scale=2.0)[5]), array[:, :, 0, 2, 1] / 2, atol=1e-6)
+    np.testing.assert_allclose(complex_of(Cfl(stem, scale=2.0)[5]), array[:, :, 2, 0, 0, 1] / 2, atol=1e-6)
     assert_describes_itself(source)
     assert guess_kind(tmp_path / "z.hdr") == guess_kind(tmp_path) == "cfl"
+
+
+def test_cfl_reads_coils_in_the_order_of_bart(tmp_path):
+    array = noise(1, 6, 4, 3)  # READ is 1
+    stem = write_cfl(tmp_path / "k", array)
+    with pytest.raises(ValueError, match=r"has 3 coils \(PHS1 \(6\) has rows .*: choose one with coil, 0 to 2"):
+        Cfl(stem)
+    source = Cfl(stem, scale=1.0, coil=2)
+    assert (len(source), source.shape) == (1, (2, 6, 4))
+    np.testing.assert_allclose(complex_of(source[0]), array[0, :, :, 2], atol=1e-6)
+    named = Cfl(stem, scale=1.0, dims="phs2,read,phs1,slice")
+    assert len(named) == 3
+    np.testing.assert_allclose(complex_of(named[1]), array[0, :, :, 1], atol=1e-6)
 
 
 def test_cfl_refuses_sizes_that_disagree_and_headers_that_say_nothing(tmp_path):

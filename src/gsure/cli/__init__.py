@@ -84,7 +84,13 @@ class Options:
         self.group = parser.add_argument_group(title)
 
     def add(
-        self, name: str, kind: Any, about: str, default: Any = None, metavar: str | None = None, **others: Any
+        self,
+        name: str,
+        kind: Any,
+        about: str,
+        default: Any = None,
+        metavar: str | tuple[str, ...] | None = None,
+        **others: Any,
     ) -> None:
         """`kind` is a type; bool is a switch, which --no-NAME turns off if it is on by default."""
         if kind is bool and default in (True, SUPPRESS):

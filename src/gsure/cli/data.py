@@ -30,7 +30,8 @@ SOURCE_OPTIONS: dict[str, tuple[Any, str]] = {
     "axis": (int, "nifti, dicom: axis along which to slice"),
     "window": (tuple[float, float], "nifti, dicom: values that map to black and white"),
     "complex": (bool, "nifti, dicom: read as complex images of phase zero, for MRI masks"),
-    "coil": (int, "ismrmrd: coil"),
+    "coil": (int, "ismrmrd, cfl: coil, counted from 0"),
+    "dims": (str, "cfl: names of the dimensions, if they are not READ PHS1 PHS2 COIL ..."),
     "key": (str, "array: dataset of the HDF5 file"),
     "scale": (float, "divide by this"),
     "n": (int, "phantom: number of images"),
@@ -126,9 +127,27 @@ def _import_options(parser: ArgumentParser) -> None:
     data.add("--basis", str, "basis in which the data was measured", "Fourier")
     about = "divide by this; auto brings each volume to a root mean square of about 1"
     data.add("--scale", float | Literal["auto"], about, "auto", metavar="X|auto")
-    data.add("--key", str, "dataset of the HDF5 file")
     data.add("--slices", tuple[int, int], "fastmri: first and last slice", metavar="[N,N]")
+    _add_kspace_options(parser)
     _add_output(parser)
+
+
+def _add_kspace_options(parser: ArgumentParser) -> None:
+    layout = Options(parser, "dimensions of the data")
+    layout.add("--key", str, "array: name of the array, or REAL,IMAGINARY for two arrays")
+    names = "readout, phase, coil, channel, slice, sample, ..."
+    layout.add("--axes", str, f"array: names of the dimensions, in order: {names}", metavar="NAMES")
+    about = "cfl: names of the dimensions, if they are not READ PHS1 PHS2 COIL ... as in BART"
+    layout.add("--dims", str, about, metavar="NAMES")
+    kspace = Options(parser, "k-space")
+    kspace.add("--coil", int, "use one coil, counted from 0", metavar="K")
+    about = "combine coils: to the first virtual coil, or (fully sampled) to a root sum of squares image"
+    kspace.add("--combine", Literal["rss", "first-virtual"], about)
+    kspace.add("--uncentred", bool, "the zero frequency is at the first index, not in the middle")
+    about = "rows to keep of an oversampled readout; auto: what a fastmri file says; none: all"
+    kspace.add("--readout-crop", int | str, about, "auto", metavar="N|auto|none")
+    about = "zero-pad or crop k-space to one size; without it, each size goes to a file of its own"
+    kspace.add("--matrix", int, about, nargs=2, metavar=("H", "W"))
 
 
 def _import(options: Namespace) -> None:
@@ -139,8 +158,18 @@ def _import(options: Namespace) -> None:
     names = ["Identity", "Fourier", "Hartley", "Cosine", "Hadamard"]
     if options.basis not in names:
         raise ValueError(f"There is no basis {options.basis!r}; choose {', '.join(names)}. Other bases need Python.")
-    call(convert, options, sigma_0=options.sigma, basis=BASES[options.basis]())
-    show(inspect_file(options.out), options.json)
+    written = call(convert, options, sigma_0=options.sigma, basis=BASES[options.basis]())
+    written = written if isinstance(written, list) else [written]
+    if len(written) > 1:
+        files = ", ".join(f"{data.name} ({len(data)} samples)" for data in written)
+        sys.stderr.write(f"The data has {len(written)} matrix sizes, each in a file of its own: {files}\n")
+    summaries = [inspect_file(data.name) for data in written]
+    if options.json:
+        show(summaries[0] if len(summaries) == 1 else {"files": summaries}, options.json)
+        return
+    for number, summary in enumerate(summaries):
+        sys.stdout.write("\n" if number else "")
+        show({key: value for key, value in summary.items() if key != "read as"}, options.json)  # convert said it
 
 
 def _inspect_options(parser: ArgumentParser) -> None:

@@ -17,7 +17,6 @@ from gsure.data.source import (
     DAMAGED,
     Sample,
     Source,
-    Spectrum,
     check_scale,
     existing,
     in_pairs,
@@ -29,6 +28,7 @@ from gsure.data.source import (
 from gsure.files import open_hdf5
 
 SHAPES = {2: "(N, n)", 3: "(N, height, width)", 4: "(N, channels, height, width)"}
+"""What arrays of so many dimensions are; others need names."""
 
 
 @dataclass(frozen=True)
@@ -121,48 +121,39 @@ class _Size:
 
 
 @dataclass(frozen=True)
-class ArraySpectra:
-    """Spectra (N, height, width) or (N, channels, height, width) and their mask, which broadcasts against them.
+class StoredPair:
+    """Complex values whose real and imaginary parts are two arrays."""
 
-    Without a mask, entries that are zero in all channels count as missing. `group` is the group of all samples; with None,
-    each sample is its own group.
-    """
-
-    values: StoredArray | np.ndarray
-    mask: np.ndarray | None
-    group: str | None
-
-    def __post_init__(self) -> None:
-        if self.mask is not None:
-            aligned = zip(self.mask.shape[::-1], self.values.shape[::-1], strict=False)
-            if self.mask.ndim > len(self.values.shape) or any(mine not in (1, theirs) for mine, theirs in aligned):
-                raise ValueError(
-                    f"The mask has shape {self.mask.shape}, which does not broadcast against the data of shape "
-                    f"{self.values.shape}: give a mask of shape (W,), (H, W), (N, 1, W) or the shape of the data."
-                )
+    real: StoredArray
+    imaginary: StoredArray
 
     @property
-    def is_complex(self) -> bool:
-        return self.values.dtype.kind == "c"
+    def dtype(self) -> np.dtype:
+        return np.dtype(np.complex64)
 
-    def volume(self, index: int) -> str:
-        return self.group or "all samples"
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return self.real.shape
 
-    def __len__(self) -> int:
-        return self.values.shape[0]
+    def __getitem__(self, index: Any) -> np.ndarray:
+        return (self.real[index] + 1j * self.imaginary[index]).astype(self.dtype)
 
-    def __getitem__(self, index: int) -> Spectrum:
-        values = np.asarray(self.values[index])
-        ybar = in_pairs(values) if self.is_complex else values.reshape(-1, *values.shape[-2:]).astype(np.float32)
-        group = str(index) if self.group is None else self.group
-        if self.mask is None:
-            return Spectrum(ybar, (ybar != 0).any(0, keepdims=True), group)
-        per_sample = self.mask.ndim == len(self.values.shape) and len(self.mask) == len(self)
-        mask = self.mask[index] if per_sample else self.mask.reshape(self.mask.shape[-3:])
-        mask = mask.reshape((1,) * (3 - mask.ndim) + mask.shape)
-        if self.is_complex and len(mask) > 1:
-            mask = mask.repeat(2, 0)  # a complex coil is two real channels
-        return Spectrum(ybar, mask, group)
+
+def choose_pair(path: str | Path, key: str) -> StoredPair:
+    """The arrays REAL and IMAGINARY, from the key "REAL,IMAGINARY"."""
+    arrays = stored_arrays(path)
+    names = key.split(",")
+    if missing := [name for name in names if name not in arrays]:
+        raise ValueError(f"{path} has no array {missing[0]!r}: it holds {', '.join(arrays)}.")
+    if len(names) != 2 or len({arrays[name].shape for name in names}) > 1:
+        listed = " and ".join(f"{name} {arrays[name].shape}" for name in names)
+        raise ValueError(f"--key {key} must name the real and the imaginary part, of one shape, but names {listed}.")
+    if complexes := [name for name in names if arrays[name].dtype.kind not in "uif"]:
+        raise ValueError(
+            f"The array {complexes[0]!r} of {path} is {arrays[complexes[0]].dtype}, but the real and the imaginary part are "
+            f"real: give --key {complexes[0]} alone."
+        )
+    return StoredPair(arrays[names[0]], arrays[names[1]])
 
 
 def choose_array(
@@ -172,7 +163,8 @@ def choose_array(
     arrays = stored_arrays(path)
     suitable = [a.name for a in arrays.values() if len(a.shape) in dimensions and a.dtype.kind in kinds]
     listed = ", ".join(f"{a.name} {a.shape} {a.dtype}" for a in arrays.values()) or "nothing"
-    wanted = f"{what} must be numbers of shape {' or '.join(SHAPES[n] for n in dimensions)}"
+    shapes = [SHAPES[n] for n in dimensions if n in SHAPES] or [f"with {dimensions[0]} dimensions"]
+    wanted = f"{what} must be numbers of shape {' or '.join(shapes)}"
     if key is not None and key not in arrays:
         raise ValueError(f"{path} has no array {key!r}: it holds {listed}.")
     if key is None and len(suitable) != 1:

@@ -12,6 +12,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
+from gsure.data.layout import Layout, bart_layout
 from gsure.data.scaling import rms_of_pairs, rms_of_samples
 from gsure.data.source import (
     Sample,
@@ -31,7 +32,8 @@ from gsure.data.source import (
 
 @dataclass(frozen=True)
 class Cfl(Source):
-    """The first two dimensions are height and width; all further ones (slices, coils, time) are flattened into samples.
+    """Dimensions are those of BART (READ PHS1 PHS2 COIL ...), or as `dims` names them. Height and width are the first two of
+    READ, PHS1 and PHS2 that are longer than 1; a third counts slices. Files with several coils need `coil`.
 
     `path` is the .cfl or .hdr file, their common name without the ending (as in BART), or a folder. Values are divided by
     `scale`, by default such that the root mean square of each file is about 1. The group is the file. Transform fully sampled
@@ -41,24 +43,32 @@ class Cfl(Source):
     kind: ClassVar[str] = "cfl"
     path: str | Path
     scale: float | None = None
+    dims: str | None = None
+    coil: int | None = None
     is_complex: bool = field(default=True, init=False, repr=False, compare=False)
     shape: tuple[int, int, int] = field(init=False, repr=False, compare=False)
     files: tuple[str, ...] = field(init=False, repr=False, compare=False)
     ends: tuple[int, ...] = field(init=False, repr=False, compare=False)
     """The cumulative number of samples, up to and including each file."""
+    layouts: tuple[Layout, ...] = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         check_scale(self.scale)
         files = files_in(self.path if Path(self.path).expanduser().is_dir() else cfl_file(self.path), ".cfl")
-        dimensions = [_dimensions(file) for file in files]
-        height, width = dimensions[0][:2]
-        for file, (h, w, *_) in zip(files, dimensions, strict=True):
-            if (h, w) != (height, width):
+        layouts = tuple(bart_layout(_dimensions(file), self.dims, file, images=True) for file in files)
+        height, width = layouts[0].size
+        for file, layout in zip(files, layouts, strict=True):
+            if layout.size != (height, width):
+                h, w = layout.size
                 raise ValueError(
                     f"{file} has images of {h}x{w}, but {files[0]} of {height}x{width}: read them separately."
                 )
-        ends = tuple(itertools.accumulate(math.prod(dims[2:]) for dims in dimensions))
-        self._set(files=files, ends=ends, shape=(2, height, width))
+            if (layout.coils > 1 and self.coil is None) or not 0 <= (self.coil or 0) < layout.coils:
+                raise ValueError(
+                    f"{file} has {layout.coils} coils ({layout.describe()}): choose one with coil, 0 to {layout.coils - 1}."
+                )
+        ends = tuple(itertools.accumulate(len(layout) for layout in layouts))
+        self._set(files=files, ends=ends, layouts=layouts, shape=(2, height, width))
 
     def __len__(self) -> int:
         return self.ends[-1]
@@ -66,8 +76,8 @@ class Cfl(Source):
     def _read(self, index: int) -> Sample:
         number, at = locate(self.ends, index)
         file = self.files[number]
-        scale = self.scale or kept(_size, file)
-        plane = kept(_planes, file)[..., at]
+        scale = self.scale or kept(_Size(self.layouts[number], self.coil or 0), file)
+        plane = _plane(file, self.layouts[number], self.coil or 0, at)
         refuse_nonfinite(plane, f"Image {at} of {file}")
         return Sample(in_pairs(plane / np.float32(scale)), name_in(self.path, file, ".cfl"), scale)
 
@@ -75,12 +85,13 @@ class Cfl(Source):
         return [*super().reads(), *map(Path, self.files)]
 
     def _content(self) -> dict[str, Any]:
-        return summary(sizes(self.files))
+        return {"dimensions": self.layouts[0].describe(), **summary(sizes(self.files))}
 
 
-def stacked(path: str | Path) -> np.ndarray:
-    """(samples, height, width) of one file, memory-mapped: measured k-space, or a mask."""
-    return np.moveaxis(_planes(str(existing(cfl_file(path)))), -1, 0)
+def mapped(path: str | Path) -> np.ndarray:
+    """The values of one file in its own dimensions, memory-mapped: measured k-space, or a mask."""
+    file = str(existing(cfl_file(path)))
+    return np.memmap(file, np.complex64, "r", shape=_dimensions(file), order="F")
 
 
 def cfl_file(path: str | Path) -> Path:
@@ -109,14 +120,21 @@ def _dimensions(file: str) -> tuple[int, ...]:
     return (*dims, 1, 1)[: max(len(dims), 2)]
 
 
-def _planes(file: str) -> np.ndarray:
-    """(height, width, samples), memory-mapped."""
-    dims = _dimensions(file)
-    return np.memmap(file, np.complex64, "r", shape=(*dims[:2], math.prod(dims[2:])), order="F")
+def _plane(file: str, layout: Layout, coil: int, at: int) -> np.ndarray:
+    return layout.take(kept(mapped, file).reshape(layout.shape, order="F"), at)[coil, 0]
 
 
-def _size(file: str) -> float:
-    images = _planes(file)
-    for at in range(images.shape[-1]):
-        refuse_nonfinite(images[..., at], f"Image {at} of {file}")
-    return rms_of_samples([rms_of_pairs(images[..., at]) for at in range(images.shape[-1])], file)
+@dataclass(frozen=True)
+class _Size:
+    """The scale of all images of a file. It is a dataclass because `kept` caches by equality."""
+
+    layout: Layout
+    coil: int
+
+    def __call__(self, file: str) -> float:
+        sizes = []
+        for at in range(len(self.layout)):
+            plane = _plane(file, self.layout, self.coil, at)
+            refuse_nonfinite(plane, f"Image {at} of {file}")
+            sizes.append(rms_of_pairs(plane))
+        return rms_of_samples(sizes, file)

@@ -8,14 +8,15 @@ import itertools
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, ClassVar
+from xml.etree import ElementTree
 
 import numpy as np
 
+from gsure.data.scans import Plane
 from gsure.data.source import (
     DAMAGED,
     Sample,
     Source,
-    Spectrum,
     centre_crop,
     check_scale,
     check_size,
@@ -34,6 +35,8 @@ from gsure.data.source import (
 from gsure.files import open_hdf5
 
 ENDINGS = (".h5", ".hdf5")
+PAPER_READOUT = 640, 320
+"""Readouts of the knees of fastMRI, and what the paper keeps of them, where a file has no header."""
 PAPER_SLICES = 24_853
 """Number of training slices in the paper."""
 
@@ -106,51 +109,125 @@ class FastMRI(Source):
         return {"slices": per_folder, "paper_training_slices": PAPER_SLICES, **summary(sizes(self.files))}
 
 
-class FastMRISpectra:
-    """Undersampled volumes as in fastMRI's test set: `kspace` (slices, height, width) and `mask` (width).
-
-    `slices` is (first, last), inclusive. A volume that has none of them gives no samples.
+@dataclass(frozen=True)
+class FastMRIScan:
+    """An undersampled volume as in fastMRI's test set: `kspace` (slices, height, width), or (slices, coils, height, width),
+    and `mask` (width). `slices` is (first, last), inclusive.
     """
 
-    is_complex = True
+    file: str
+    volume: str
+    shape: tuple[int, ...]
+    slices: tuple[int, int]
+    encoding: "Encoding | None"
+    is_complex: bool = True
 
-    def __init__(self, path: str | Path, slices: tuple[int, int] | None) -> None:
-        check_slices(slices)
-        self.path, self.first = existing(path), slices[0] if slices else 0
-        self.files = files_in(path, *ENDINGS)
-        counts: list[int] = []
-        for file in self.files:
-            shape, mask_shape = _shapes(file)
-            if mask_shape != shape[-1:]:
-                has = "no mask" if mask_shape is None else f"a mask of shape {mask_shape}"
-                raise ValueError(
-                    f"{file} has k-space of shape {shape} and {has}, but measured volumes have a mask of shape "
-                    f"{shape[-1:]}: if the k-space is fully sampled, use gsure corrupt."
-                )
-            counts.append(_count(shape, slices or (0, shape[0] - 1)))
-        self.ends = tuple(itertools.accumulate(counts))
-        if not self.ends[-1]:
-            raise ValueError(f"No volume in {path} has slices in the range {slices}: choose another range.")
+    @classmethod
+    def open(cls, file: str, folder: Path, slices: tuple[int, int] | None) -> "FastMRIScan":
+        shape, mask_shape = _shapes(file, (3, 4))
+        fits = mask_shape is not None and all(
+            m in (1, n) for m, n in zip(mask_shape[::-1], shape[:-3:-1], strict=False)
+        )
+        if not (fits or (mask_shape is None and len(shape) == 4)) or len(mask_shape or ()) > 2:
+            has = "no mask" if mask_shape is None else f"a mask of shape {mask_shape}"
+            raise ValueError(
+                f"{file} has k-space of shape {shape} and {has}, but measured volumes have a mask of shape "
+                f"{shape[-1:]}: if the k-space is fully sampled, use gsure corrupt."
+            )
+        return cls(
+            file, name_in(folder, file, *ENDINGS), shape, slices or (0, shape[0] - 1), _encoding(file, shape[-1])
+        )
+
+    @property
+    def coils(self) -> int:
+        return self.shape[1] if len(self.shape) == 4 else 1
+
+    @property
+    def size(self) -> tuple[int, int]:
+        return self.shape[-2], self.shape[-1]
+
+    @property
+    def readout(self) -> int | None:
+        if self.encoding is not None:
+            return round(self.shape[-2] * self.encoding.kept)
+        return PAPER_READOUT[1] if self.shape[-2] == PAPER_READOUT[0] else None
+
+    @property
+    def pixel(self) -> tuple[float, float] | None:
+        if self.encoding is None:
+            return None
+        height, width = (length / n for length, n in zip(self.encoding.field_of_view, self.size, strict=True))
+        return height, width
+
+    def describe(self) -> str:
+        coils = f"dimension 1 ({self.coils}) has coils, " if len(self.shape) == 4 else ""
+        rows = len(self.shape) - 2
+        mask = "" if _shapes(self.file, (3, 4))[1] else "; there is no mask, so everything counts as measured"
+        if padding := self.shape[-1] - len(range(*self._acquired)):
+            mask += f"; {padding} columns are padding by the header, so they were not measured"
+        return (
+            f"dimension 0 counts slices, {coils}dimension {rows} has rows (readout), dimension {rows + 1} has columns "
+            f"(phase){mask}"
+        )
+
+    @property
+    def _acquired(self) -> tuple[int, int]:
+        return (0, self.shape[-1]) if self.encoding is None else self.encoding.acquired
 
     def __len__(self) -> int:
-        return self.ends[-1]
+        return _count(self.shape, self.slices)
 
-    def volume(self, index: int) -> str:
-        return name_in(self.path, self.files[locate(self.ends, index)[0]], *ENDINGS)
+    def read(self, index: int) -> Plane:
+        values = _kspace(self.file, self.slices[0] + index)
+        values = values[None, None] if values.ndim == 2 else values[:, None]
+        first, after = self._acquired
+        columns = np.arange(self.shape[-1])
+        mask = kept(_mask, self.file) & (first <= columns) & (columns < after)
+        return Plane(values, mask[None, None], self.volume)
 
-    def __getitem__(self, index: int) -> Spectrum:
-        number, within = locate(self.ends, index)
-        file = self.files[number]
-        mask = kept(_mask, file)
-        ybar = in_pairs(_kspace(file, self.first + within))
-        return Spectrum(ybar * mask, mask[None, None], name_in(self.path, file, *ENDINGS))
+
+@dataclass(frozen=True)
+class Encoding:
+    """What the ISMRMRD header of a volume says."""
+
+    field_of_view: tuple[float, float]
+    """Of k-space, in mm."""
+    kept: float
+    """The part of the readout that is not oversampling."""
+    acquired: tuple[int, int]
+    """The first column that was acquired, and the first after them. Columns outside are padding, whatever the mask says."""
+
+
+def _encoding(file: str, columns: int) -> Encoding | None:
+    """Read the header, if the file has one."""
+    with open_hdf5(file) as volume:
+        if "ismrmrd_header" not in volume:
+            return None
+        text = volume["ismrmrd_header"][()]
+    try:
+        first = ElementTree.fromstring(text).find("{*}encoding")
+        encoded, recon = (
+            [float(first.findtext(f"{{*}}{space}/{{*}}fieldOfView_mm/{{*}}{axis}", "")) for axis in "xy"]  # type: ignore[union-attr]
+            for space in ("encodedSpace", "reconSpace")
+        )
+        part = min(1.0, recon[0] / encoded[0])
+        limits = first.find("{*}encodingLimits/{*}kspace_encoding_step_1")  # type: ignore[union-attr]
+        start, stop = 0, columns
+        if limits is not None:
+            start = columns // 2 - int(limits.findtext("{*}center", ""))
+            stop = start + int(limits.findtext("{*}maximum", "")) + 1
+    except (ElementTree.ParseError, AttributeError, ValueError, TypeError, ZeroDivisionError) as error:
+        raise ValueError(
+            f"The ismrmrd_header of {file} has no field of view or no limits ({error}): fix it, or delete it from the file."
+        ) from error
+    return Encoding((encoded[0], encoded[1]), part, (max(0, start), min(columns, stop)))
 
 
 def _count(shape: tuple[int, ...], slices: tuple[int, int]) -> int:
     return max(0, min(shape[0], slices[1] + 1) - slices[0])
 
 
-def _shapes(file: str) -> tuple[tuple[int, ...], tuple[int, ...] | None]:
+def _shapes(file: str, dimensions: tuple[int, ...] = (3,)) -> tuple[tuple[int, ...], tuple[int, ...] | None]:
     """The shapes of k-space and mask of a volume, from its header. The second is None if there is no mask."""
     try:
         with open_hdf5(file) as volume:
@@ -161,10 +238,13 @@ def _shapes(file: str) -> tuple[tuple[int, ...], tuple[int, ...] | None]:
             mask_shape = volume["mask"].shape if "mask" in held else None
     except (KeyError, RuntimeError, AttributeError) as error:
         raise ValueError(f"{file} is damaged, or not a fastMRI volume ({error}): check the file.") from error
-    if len(shape) != 3 or dtype.kind != "c":
+    if len(shape) not in dimensions or dtype.kind != "c" or 0 in shape:
+        wanted = "(slices, height, width)" + (" or (slices, coils, height, width)" if 4 in dimensions else "")
+        remedy = (
+            "convert it" if 4 in dimensions or len(shape) != 4 else "choose one coil with gsure import fastmri --coil"
+        )
         raise ValueError(
-            f"kspace of {file} has shape {shape} and type {dtype}, but single-coil volumes are complex and of shape "
-            "(slices, height, width): convert it."
+            f"kspace of {file} has shape {shape} and type {dtype}, but volumes are complex and of shape {wanted}: {remedy}."
         )
     return shape, mask_shape
 
@@ -180,5 +260,9 @@ def _kspace(file: str, at: int) -> np.ndarray:
 
 
 def _mask(file: str) -> np.ndarray:
+    """(1 or height, 1 or width); all ones if there is none."""
     with open_hdf5(file) as volume:
-        return np.asarray(volume["mask"]).astype(bool)
+        mask = np.asarray(volume["mask"]) if "mask" in volume else np.ones(1)
+    if not np.isin(mask, (0, 1)).all() or not mask.any():
+        raise ValueError(f"The mask of {file} must be 0 (missing) or 1 (measured), and 1 somewhere: check the file.")
+    return mask.astype(bool).reshape(-1, mask.shape[-1])

@@ -65,6 +65,7 @@ def _common(data: Measurements | Signals) -> dict[str, Any]:
         "scale": float(scales[0]) if (scales == scales[0]).all() else [float(scales.min()), float(scales.max())],
         "bytes": sum(file.stat().st_size for file in shard_files(Path(data.name))),
         "source": data.header["source"],
+        "read as": data.header.get("read as"),
         "corruption": data.header["corruption"],
         "seed": data.header["seed"],
         "gsure": data.header["gsure"],
@@ -126,7 +127,7 @@ def wrong_domain(values: np.ndarray, basis: Basis) -> str | None:
         return None
     some = torch.from_numpy(np.ascontiguousarray(values))
     given = _share_in_centre(some)
-    if _share_in_centre(torch.fft.fftshift(some, (-2, -1))) > max(MOST, 2 * given):
+    if is_uncentred(values):
         return (
             "The data has its energy in the corners, as k-space whose centre is at the first index: give "
             "np.fft.fftshift(y, axes=(-2, -1)), and the mask likewise."
@@ -138,6 +139,12 @@ def wrong_domain(values: np.ndarray, basis: Basis) -> str | None:
             "images with missing pixels."
         )
     return None
+
+
+def is_uncentred(values: np.ndarray) -> bool:
+    """Whether k-space has its energy in the corners, so that its zero frequency is at the first index."""
+    some = torch.from_numpy(np.ascontiguousarray(values))
+    return _share_in_centre(torch.fft.fftshift(some, (-2, -1))) > max(MOST, 2 * _share_in_centre(some))
 
 
 def _share_in_centre(values: Tensor) -> float:

@@ -112,6 +112,15 @@ class Spectra(Protocol):
     def volume(self, index: int, /) -> str:
         """Samples of one volume are divided by the same number."""
 
+    def file(self, index: int, /) -> str:
+        """The file of a sample, for messages."""
+
+    def report(self) -> list[str]:
+        """How the files were taken, and what was done to them, a line each."""
+
+    def header(self, size: tuple[int, int], /) -> dict[str, Any]:
+        """What else to keep in the header of the file of this height and width, as JSON."""
+
 
 def _jsonable(value: Any) -> Any:
     return str(value) if isinstance(value, Path) else list(value) if isinstance(value, tuple) else value
