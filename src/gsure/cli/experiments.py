@@ -13,6 +13,7 @@ NAMES = (
     "mri-r4",
     "mri-accelerations",
     "mri-masks",
+    "mri-brains",
     "uncertainty",
     "generalization",
     "independence",
