@@ -38,7 +38,7 @@ demo: setup
 SCALE ?= tiny
 RESULTS ?= results
 reproduce: setup
-	for name in table1 table-colour mri-denoising mri-r4 mri-accelerations mri-masks uncertainty generalization independence analytic; do \
+	for name in table1 table-colour mri-denoising mri-r4 mri-accelerations mri-masks mri-brains uncertainty generalization independence analytic; do \
 	  $(BIN)/gsure reproduce $$name --scale $(SCALE) --out $(RESULTS) $(if $(DATA),--data $(DATA)) || exit 1; done
 
 clean:

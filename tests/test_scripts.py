@@ -171,6 +171,28 @@ def test_evaluation_figures(made, monkeypatch, capsys, tmp_path):
     assert (tmp_path / "digits.png").stat().st_size > 1000
 
 
+def test_heads(monkeypatch, tmp_path):
+    """A ball with a dark core, before noise: what is kept is the ball, in the right orientation, without its lower part."""
+    script = load("docs/make_heads.py")
+    at = np.indices((40, 44, 48)) - np.array([20, 22, 24])[:, None, None, None]
+    ball = np.where((at**2).sum(0) < 18**2, 100.0, 3.0) - 99.0 * ((at**2).sum(0) < 3**2) + 50.0 * (at[2] > 12)
+    nib.save(
+        nib.Nifti1Image(np.where((at**2).sum(0) < 18**2, ball, 3.0)[..., ::-1], np.diag([2, 2, -2, 1.0])),
+        tmp_path / "a.nii",
+    )
+    monkeypatch.setattr(script, "HEADS", {"a": script.Head("a.nii", noise=0.1, height=60.0, front=70.0)})
+    script.main(str(tmp_path), str(tmp_path / "out"))
+    with np.load(tmp_path / "out" / "a.npz") as made:
+        voxels, size = made["voxels"], float(made["millimetres"])
+    np.testing.assert_allclose(size * (np.array(voxels.shape) - 2), (70, 70, 60), atol=4)
+    assert voxels.dtype == np.uint8
+    assert voxels.max() == script.LEVELS
+    assert voxels[2, 2].max() == 0  # the noise
+    across, along, up = (length // 2 for length in voxels.shape)
+    assert voxels[across, along, -8] > voxels[across, along, up + 10] > 60  # the top of the head is bright
+    assert voxels[across, along, 2] < 10  # the signal fades where it was cut
+
+
 def test_uncertainty_table(made, monkeypatch, capsys):
     script = load("docs/make_uncertainty_table.py")
     monkeypatch.setattr(script, "N", 8)

@@ -30,6 +30,7 @@ class Stream(enum.Enum):
     BATCH_ORDER = enum.auto()
     SPLIT = enum.auto()
     PHANTOM = enum.auto()
+    ANATOMY = enum.auto()
     TINT = enum.auto()
     POISSON_DISC_SCALE = enum.auto()
     BLUR_ADVICE = enum.auto()

@@ -33,7 +33,8 @@ def test_importing_sources_imports_neither_torch_nor_any_reader():
 
 def test_every_kind_names_itself():
     assert list(KINDS) == [
-        *("array", "images", "celeba", "idx", "fastmri", "nifti", "dicom", "cfl", "ismrmrd", "digits", "phantom")
+        *("array", "images", "celeba", "idx", "fastmri", "nifti", "dicom", "cfl", "ismrmrd", "digits"),
+        *("phantom", "anatomy"),
     ]
 
 

@@ -29,8 +29,8 @@ def test_the_demo_makes_its_page_and_resumes(kind, tmp_path, capsys, monkeypatch
     chosen = demo.DEMOS[kind]
     small = {"steps": 4, "checkpoint_every": 4, **SMALL}
     if kind == "mri":
-        options = {"size": 16, "scale": 0.25}
-        chosen = replace(chosen, train_on={**options, "n": 400}, test_on={**options, "n": 120, "seed": 1})
+        test_on = {"size": 16, "n": 120, "split": "test", "seed": 1}
+        chosen = replace(chosen, train_on={"size": 16, "n": 400}, test_on=test_on)
         small |= {"attention": [4]}
     monkeypatch.setitem(demo.DEMOS, kind, replace(chosen, changes=small, restored=2))
     out = tmp_path / "demo"

@@ -365,6 +365,22 @@ def test_smooth_phase_is_found_and_pays(generator):
     assert 0.7 < float((spread.square().mean() / error).sqrt()) < 1.4
 
 
+def test_clean_images_with_an_empty_background_have_a_reference_too(generator):
+    """Without noise and without signal, a system of equations is singular."""
+    images, measurement, always = scans(600, generator, size=32)
+    images = images * (torch.linspace(-1, 1, 32).abs() < 0.7)
+    images = images * (torch.linspace(-1, 1, 32).abs() < 0.7)[:, None]
+    kspace = Fourier().to_spectral(as_pairs(images[:, None]))
+    zero = torch.zeros_like(measurement.std)
+    clean = Measurement._trusted(kspace[48:], torch.ones_like(measurement.mask[48:]), zero)
+    test = Measurement._trusted(measurement.mask[:48] * kspace[:48], measurement.mask[:48], zero)
+    about = About(Fourier(), (2, 32, 32), True, always)
+    fitted = fit_gaussian(lambda: [clean[k : k + 200] for k in range(0, len(clean), 200)], test, about)
+    assert any("relative to a phase reference" in note for note in fitted.notes)
+    errors = [(ybar - kspace[:48]).square().mean() for ybar in (fitted.gaussian.mean(test), test.ybar)]
+    assert float(errors[0]) < 0.5 * float(errors[1])
+
+
 def test_the_reference_does_not_see_lines_that_are_not_always_measured(generator):
     _, measurement, always = scans(4, generator)
     reference = Reference.of_lines(Rows((2, 16, 16)), always.flatten())

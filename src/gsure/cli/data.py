@@ -24,7 +24,10 @@ SOURCE_OPTIONS: dict[str, tuple[Any, str]] = {
     "crop": (int | str, "images: centre crop to this side first; celeba: released or centre"),
     "gray": (bool, "images, celeba: mean of the colour channels"),
     "group": (Literal["file", "folder"], "images: what forms a group"),
-    "split": (str, "split of the dataset. digits: train, test; celeba: train, valid, test; fastmri: train, val"),
+    "split": (
+        str,
+        "split of the dataset. digits, anatomy: train, test; celeba: train, valid, test; fastmri: train, val",
+    ),
     "partition": (str, "celeba: path of the split file, if it is not beside the images"),
     "slices": (tuple[int, int], "volumes: first and last slice"),
     "axis": (int, "nifti, dicom: axis along which to slice"),
@@ -34,8 +37,10 @@ SOURCE_OPTIONS: dict[str, tuple[Any, str]] = {
     "dims": (str, "cfl: names of the dimensions, if they are not READ PHS1 PHS2 COIL ..."),
     "key": (str, "array: dataset of the HDF5 file"),
     "scale": (float, "divide by this"),
-    "n": (int, "phantom: number of images"),
-    "seed": (int, "phantom: seed"),
+    "n": (int, "phantom, anatomy: number of images"),
+    "seed": (int, "phantom, anatomy: seed"),
+    "heads": (str, "anatomy: NIfTI file or folder of heads, instead of those that are built in"),
+    "phase": (bool, "anatomy: smooth random phase; false makes real images"),
 }
 METAVARS = {tuple[float, float]: "[X,X]", tuple[int, int]: "[N,N]", bool: "true|false", int | str: "N|NAME"}
 FAMILIES = (
@@ -62,7 +67,7 @@ def _add_output(parser: ArgumentParser) -> Options:
 
 def _corrupt_options(parser: ArgumentParser) -> None:
     data = Options(parser, "data")
-    data.add("signals", str, "clean signals: digits, phantom, a path, or kind:path (see docs/data.md)")
+    data.add("signals", str, "clean signals: digits, anatomy, phantom, a path, or kind:path (see docs/data.md)")
     data.add("out", str, "measurement file to write")
     data.add("--clean", str, "also write the clean signals, to this file", metavar="FILE")
     corruption = Options(parser, "corruption")

@@ -13,6 +13,7 @@ NAMES = (
     "mri-r4",
     "mri-accelerations",
     "mri-masks",
+    "mri-brains",
     "uncertainty",
     "generalization",
     "independence",
@@ -22,7 +23,9 @@ NAMES = (
 
 def _demo_options(parser: ArgumentParser) -> None:
     data = Options(parser, "data")
-    data.add("kind", Literal["digits", "mri"], "digits, or MRI phantom slices (default: digits)", "digits", nargs="?")
+    data.add(
+        "kind", Literal["digits", "mri"], "digits, or MR slices of real heads (default: digits)", "digits", nargs="?"
+    )
     training = Options(parser, "training and sampling")
     training.add("--steps", int, "training steps of each model, instead of the demo's own")
     training.add("--n", int, "number of samples of each model", 500)

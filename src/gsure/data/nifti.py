@@ -23,7 +23,7 @@ class Nifti(Slices):
         return tuple(self._header(file) for file in files_in(self.path, ".nii", ".nii.gz"))
 
     def _header(self, file: str) -> Volume:
-        image = _loaded(file)
+        image = load_nifti(file)
         shape = tuple(int(n) for n in image.shape)
         if len(shape) < 3 or 0 in shape:
             raise ValueError(
@@ -46,7 +46,7 @@ class Nifti(Slices):
         return np.rot90(plane)
 
 
-def _loaded(file: str) -> Any:
+def load_nifti(file: str) -> Any:
     nibabel = optional("nibabel")
     try:
         return nibabel.load(file)
@@ -56,7 +56,7 @@ def _loaded(file: str) -> Any:
 
 def _voxels(file: str) -> Any:
     """The voxels as an array to index: a proxy that reads from the file, or all values of a compressed file."""
-    proxy = _loaded(file).dataobj
+    proxy = load_nifti(file).dataobj
     if not file.endswith(".gz"):
         return proxy
     return np.asanyarray(proxy, np.complex64 if proxy.dtype.kind == "c" else np.float32)

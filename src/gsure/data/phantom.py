@@ -7,12 +7,12 @@ Slices are drawn at twice the size and averaged, so edges are antialiased. Sampl
 head at every size. A phantom imitates the look of a scan, not the physics or the statistics of anatomy.
 """
 
-import functools
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
 import numpy as np
 
+from gsure.data.fields import grid, smooth_phase, waves
 from gsure.data.source import Sample, Source, check_scale, in_pairs
 
 # Signal of scalp, marrow, fluid, gray and white matter, lesion, in weightings T1, T2, FLAIR and proton density.
@@ -60,30 +60,11 @@ class Phantom(Source):
         rng = numpy_generator(self.seed, Stream.PHANTOM, index)
         fine = _magnitude(rng, 2 * self.size)
         magnitude = fine.reshape(self.size, 2, self.size, 2).mean((1, 3))
-        image = magnitude * np.exp(1j * _phase(rng, self.size))
+        image = magnitude * np.exp(1j * smooth_phase(rng, self.size))
         return Sample(in_pairs(image / np.float32(self.scale)), str(index), self.scale)
 
     def _content(self) -> dict[str, Any]:
         return {"version": 2}
-
-
-@functools.lru_cache(maxsize=8)
-def _grid(n: int) -> tuple[np.ndarray, np.ndarray]:
-    """Column and row positions of n pixel centres, in -1..1."""
-    axis = ((np.arange(n, dtype=np.float32) + 0.5) * 2 / n - 1).astype(np.float32)
-    return axis[None, :], axis[:, None]
-
-
-def _waves(rng: np.random.Generator, n: int, shortest: float, longest: float, count: int = 24) -> np.ndarray:
-    """A smooth random field of unit variance with wavelengths in a range (the image is 2 wide)."""
-    wavelength, angle, phase = rng.random((3, count))
-    wavelength = shortest + (longest - shortest) * wavelength
-    x, y = _grid(n)
-    wave = (2 * np.pi / wavelength * np.exp(1j * np.pi * angle)).astype(np.complex64)
-    # cos(a + b) = cos a cos b - sin a sin b turns a sum of plane waves into one matrix product.
-    a, b = wave.real * x.T + np.float32(2 * np.pi) * phase.astype(np.float32), wave.imag * y
-    rows, columns = np.concatenate([np.cos(b), -np.sin(b)], 1), np.concatenate([np.cos(a), np.sin(a)], 1)
-    return rows @ columns.T * np.float32((2 / count) ** 0.5)
 
 
 def _magnitude(rng: np.random.Generator, n: int) -> np.ndarray:
@@ -93,18 +74,18 @@ def _magnitude(rng: np.random.Generator, n: int) -> np.ndarray:
     depth = _outline(rng, x / radius, y / radius, 1 - 0.3 * level**2.5) - radius  # below the skin
     weighting = CONTRASTS[rng.choice(4, p=[0.35, 0.35, 0.15, 0.15])]
     scalp, marrow, fluid, gray, white, lesion = (weighting * rng.uniform(0.9, 1.1, 6)).tolist()
-    bumps = _waves(rng, n, 0.35, 0.9)
+    bumps = waves(rng, n, 0.35, 0.9)
     skin, bone = rng.uniform([0.035, 0.05], [0.075, 0.085]).astype(np.float32)
     below_skin = depth - skin - 0.008 * bumps
     below_bone = depth - skin - bone - 0.006 * bumps
-    image = _inside(depth) * scalp * (0.9 + 0.12 * _waves(rng, n, 0.06, 0.2))
+    image = _inside(depth) * scalp * (0.9 + 0.12 * waves(rng, n, 0.06, 0.2))
     image = _paint(image, _inside(below_skin), 0.04)
     image = _paint(image, _inside(0.22 * bone - np.abs(below_bone + 0.5 * bone)), marrow)
     image = _paint(image, _inside(below_bone), fluid)
 
     # Distort everything within the skull a little, so that left and right are not exact mirror images.
-    u, v = x + 0.025 * bumps, y + 0.02 * _waves(rng, n, 0.4, 0.9)
-    brain = below_bone - np.float32(rng.uniform(0.01, 0.04)) + 0.006 * _waves(rng, n, 0.15, 0.3)
+    u, v = x + 0.025 * bumps, y + 0.02 * waves(rng, n, 0.4, 0.9)
+    brain = below_bone - np.float32(rng.uniform(0.01, 0.04)) + 0.006 * waves(rng, n, 0.15, 0.3)
     to_fluid = _distance_to_fluid(rng, brain, u, v, bumps, level)
     to_white = (to_fluid - np.float32(rng.uniform(0.036, 0.052))) * 28 + 0.5  # gray turns into white gradually
     tissue = _inside(to_fluid)
@@ -114,8 +95,8 @@ def _magnitude(rng: np.random.Generator, n: int) -> np.ndarray:
     for _ in range(rng.choice(4, p=[0.5, 0.25, 0.15, 0.1])):
         image = _with_lesion(rng, image, x, y, tissue, bumps, lesion)
 
-    texture = 1 + 0.025 * _waves(rng, n, 0.04, 0.09) + 0.02 * _waves(rng, n, 0.1, 0.2)
-    shading = np.exp(0.1 * _waves(rng, n, 1.5, 4.0, count=6))
+    texture = 1 + 0.025 * waves(rng, n, 0.04, 0.09) + 0.02 * waves(rng, n, 0.1, 0.2)
+    shading = np.exp(0.1 * waves(rng, n, 1.5, 4.0, count=6))
     return np.clip(image, 0, None) * texture * shading
 
 
@@ -134,7 +115,7 @@ def _distance_to_fluid(
     """The distance to the surface of the brain, the nearest sulcus or the fissure; negative within them."""
     n = brain.shape[0]
     # Waves around the centre make sulci that run inwards; plane waves bend, join and end them.
-    bent = (u + 0.05 * _waves(rng, n, 0.3, 0.7)) * np.float32(1.25) + 1j * (v + 0.05 * bumps)
+    bent = (u + 0.05 * waves(rng, n, 0.3, 0.7)) * np.float32(1.25) + 1j * (v + 0.05 * bumps)
     radius = np.abs(bent) + np.float32(1e-6)
     turn = bent / radius
     coefficients = np.concatenate([np.zeros(rng.integers(5, 8)), rng.normal(size=(9, 2)) @ [1 / 3, 1j / 3]])
@@ -142,8 +123,8 @@ def _distance_to_fluid(
     for coefficient in coefficients[::-1].astype(np.complex64):
         around = around * turn + coefficient
     fold = rng.uniform(0.24, 0.34)
-    waves = 0.85 * around.real + 0.5 * _waves(rng, n, fold * 0.7, fold * 1.4)
-    sulcus = np.abs(waves) * np.float32(fold / 2 / np.pi)
+    folds = 0.85 * around.real + 0.5 * waves(rng, n, fold * 0.7, fold * 1.4)
+    sulcus = np.abs(folds) * np.float32(fold / 2 / np.pi)
     sulcus += 1.2 * np.maximum(brain - np.float32(rng.uniform(0.14, 0.24) + 0.12 * level) - 0.06 * bumps, 0)
     callosum = 0.36 if level < 0.6 else 0.0  # joins the hemispheres in lower slices
     fissure = np.abs(u) + np.maximum(np.float32(callosum) - np.abs(v), 0)
@@ -202,7 +183,7 @@ def _with_lesion(
 
 def _head_frame(rng: np.random.Generator, n: int) -> tuple[np.ndarray, np.ndarray]:
     """Coordinates (right, down) of a head that is shifted, rotated and scaled at random; half its height is about 1."""
-    x, y = _grid(n)
+    x, y = grid(n)
     dx, dy = rng.uniform(-0.05, 0.05, 2)
     angle, scale = rng.normal(0, 0.09), rng.uniform(0.84, 0.94)
     cos, sin = np.float32(np.cos(angle) / scale), np.float32(np.sin(angle) / scale)
@@ -217,11 +198,3 @@ def _outline(rng: np.random.Generator, cos: np.ndarray, sin: np.ndarray, shrink:
     double, triple = cos * cos - sin * sin, sin * (3 - 4 * sin * sin)
     a, b, c, d = rng.normal([0.025, 0, 0, 0], [0.012, 0.008, 0.012, 0.01], 4).astype(np.float32)
     return ellipse * (1 + a * sin * (1 - sin * sin) * 2 + b * cos + c * (double * double - 0.5) + d * triple)
-
-
-def _phase(rng: np.random.Generator, n: int) -> np.ndarray:
-    x, y = _grid(n)
-    a, b, c = rng.normal(0, [0.8, 0.8, 0.6])
-    return (rng.uniform(0, 2 * np.pi) + a * x + b * y + c * (x * x + y * y) + 0.5 * _waves(rng, n, 0.9, 3.0)).astype(
-        np.float32
-    )

@@ -5,6 +5,7 @@ import zipfile
 from pathlib import Path
 from typing import Any
 
+from gsure.data.anatomy import Anatomy
 from gsure.data.array import Array
 from gsure.data.celeba import CelebA
 from gsure.data.cfl import Cfl
@@ -21,11 +22,13 @@ from gsure.data.source import Sample, Source, existing
 from gsure.files import open_hdf5
 
 KINDS: dict[str, type[Source]] = {
-    source.kind: source for source in (Array, Images, CelebA, Idx, FastMRI, Nifti, Dicom, Cfl, Ismrmrd, Digits, Phantom)
+    source.kind: source
+    for source in (Array, Images, CelebA, Idx, FastMRI, Nifti, Dicom, Cfl, Ismrmrd, Digits, Phantom, Anatomy)
 }
 
 __all__ = [
     "KINDS",
+    "Anatomy",
     "Array",
     "CelebA",
     "Cfl",

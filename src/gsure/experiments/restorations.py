@@ -1,4 +1,7 @@
-"""Tables of restorations: zero-filled, the model trained on measurements, and the oracle, for several masks."""
+"""Tables of restorations for several masks: without a model, by the model trained on measurements, and by the oracle.
+
+`training` is the corruption of the training data, or `same`: a model for each mask, trained on what that mask measures.
+"""
 
 import itertools
 import statistics
@@ -15,10 +18,13 @@ from gsure.experiments.results import Results
 from gsure.experiments.work import Work, digest, training
 from gsure.metrics.images import nmse, psnr, ssim
 from gsure.metrics.restorations import column, mean_and_error, score_stored
-from gsure.plotting import draw_comparison
+from gsure.plotting import Picture, draw_comparison
 
 METRICS = {"psnr": psnr, "ssim": ssim, "nmse": nmse}
-KINDS = ("mean", "draw", "baseline")
+KINDS = ("mean", "draw", "baseline", "total_variation", "gaussian")
+"""What `restore` writes. Total variation and the Gaussian prior need images, and older results lack them."""
+WITHOUT_NETWORK = {"total_variation": "total variation", "gaussian": "Gaussian prior"}
+LABELS = {"gsure": "from measurements", "oracle": "reference"}
 MODELS: dict[str, dict[str, Any]] = {"gsure": {}, "oracle": {"train_on": "clean", "impute_at": []}}
 
 
@@ -57,15 +63,21 @@ def _method(plan: Plan) -> dict[str, Any]:
 
 
 def asked(plan: Plan, case: Case) -> dict[str, Any]:
-    wanted = {key: value for key, value in plan.chosen.items() if key not in ("seeds", "preset", "settings")}
-    wanted |= {"measured": plan.common["training"], "noise": _noise(plan), "method": _method(plan)}
+    wanted = {key: value for key, value in plan.chosen.items() if key not in ("seeds", "preset", "settings", "shown")}
+    wanted |= {"measured": _measuring(plan, case), "noise": _noise(plan), "method": _method(plan)}
     wanted |= {"training": training(*settings_of(plan, case.model, case.seed))}
     return {"model": case.model, "mask": dict(case.mask), "seed": case.seed, "asked": digest(wanted)}
 
 
-def train(plan: Plan, model: str, seed: int, work: Work) -> Path:
+def _measuring(plan: Plan, case: Case) -> dict[str, Any]:
+    """The corruption of the training data."""
+    return dict(case.mask) if plan.common["training"] == "same" else plan.common["training"]
+
+
+def train(plan: Plan, model: str, seed: int, work: Work, measuring: dict[str, Any] | None = None) -> Path:
+    """On data measured by the corruption `measuring`; by default by that of the plan."""
     chosen = plan.chosen
-    files = work.measured(chosen["images"], plan.common["training"], chosen["sigma"])
+    files = work.measured(chosen["images"], measuring or plan.common["training"], chosen["sigma"])
     return work.trained(files, *settings_of(plan, model, seed))
 
 
@@ -75,14 +87,14 @@ def settings_of(plan: Plan, model: str, seed: int) -> tuple[str, dict[str, Any]]
 
 
 def compute(plan: Plan, case: Case, work: Work) -> list[dict[str, Any]]:
-    run = train(plan, case.model, case.seed, work)
+    run = train(plan, case.model, case.seed, work, _measuring(plan, case))
     test = work.measured(plan.chosen["test"], dict(case.mask), _noise(plan))
     folder = work.restored(run, test, **_method(plan))
     clean = Signals(test.clean)
     row: dict[str, Any] = {"n": len(clean), "run": run.name, "folder": folder.name}
-    found = {kind: Signals(folder / kind) for kind in KINDS}
+    found = {kind: Signals(folder / kind) for kind in KINDS if (folder / kind).exists()}
     scores = score_stored(found, clean, bool(clean.header["complex"]), clean.groups(), METRICS).by_image
-    for name, kind in itertools.product(METRICS, KINDS):
+    for name, kind in itertools.product(METRICS, found):
         row[f"{name.upper()} of {kind}"] = [round(value, 4) for value in scores[column(name, kind)].tolist()]
     std, mean = Signals(folder / "std")[:], Signals(folder / "mean")[:]
     row["within 2 std"] = float(((mean - clean[:]).abs() <= 2 * std).double().mean())
@@ -105,17 +117,25 @@ def write(plan: Plan, results: Results, work: Work, folder: Path) -> Path:
 
 def _table(plan: Plan, found: dict[Case, dict[str, Any]], metric: str) -> list[str]:
     unit = " (dB)" if metric == "PSNR" else ""
-    columns = ["ours, one posterior sample", "ours, posterior mean", "reference, posterior mean", "reference − ours"]
-    lines = [f"| {' | '.join([metric + unit, _baseline(plan), *columns])} |", "|---|---|---|---|---|---|"]
+    others = {kind: name for kind, name in WITHOUT_NETWORK.items() if _has(found, f"{metric} of {kind}")}
+    columns = [_baseline(plan), *others.values(), "ours, one posterior sample", "ours, posterior mean"]
+    columns += ["reference, posterior mean", "reference − ours", *[f"ours − {name}" for name in others.values()]]
+    lines = [f"| {' | '.join([metric + unit, *columns])} |", "|---" * (len(columns) + 1) + "|"]
     for mask in dict.fromkeys(case.mask for case in found):
         ours = [row for case, row in found.items() if case.mask == mask and case.model == "gsure"]
         oracle = [row for case, row in found.items() if case.mask == mask and case.model == "oracle"]
         name = next(case.mask_name for case in found if case.mask == mask)
-        cells = [_mean(ours, f"{metric} of {kind}") for kind in ("baseline", "draw", "mean")]
-        cells.append(_mean(oracle, f"{metric} of mean"))
-        cells.append(_difference(oracle, ours, f"{metric} of mean"))
+        mean = f"{metric} of mean"
+        cells = [_mean(ours, f"{metric} of {kind}") for kind in ("baseline", *others, "draw", "mean")]
+        cells += [_mean(oracle, mean), _difference(oracle, mean, ours, mean)]
+        cells += [_difference(ours, mean, ours, f"{metric} of {kind}") for kind in others]
         lines.append(f"| {name} | {' | '.join(cells)} |")
     return lines
+
+
+def _has(found: dict[Case, dict[str, Any]], key: str) -> bool:
+    ours = [row for case, row in found.items() if case.model == "gsure"]
+    return bool(ours) and all(key in row for row in ours)
 
 
 def _baseline(plan: Plan) -> str:
@@ -131,10 +151,14 @@ def _mean(rows: list[dict[str, Any]], key: str) -> str:
     return with_error(*mean_and_error(values))
 
 
-def _difference(oracle: list[dict[str, Any]], ours: list[dict[str, Any]], key: str) -> str:
-    if not oracle or not ours:
+def _difference(rows: list[dict[str, Any]], key: str, others: list[dict[str, Any]], other: str) -> str:
+    """The mean over images and seeds of what `rows` have more than `others`, with the standard error over images."""
+    if not rows or not others:
         return ""
-    parts = [torch.tensor([row[key] for row in rows], dtype=torch.float64).mean(0) for rows in (oracle, ours)]
+    parts = [
+        torch.tensor([row[name] for row in some], dtype=torch.float64).mean(0)
+        for some, name in ((rows, key), (others, other))
+    ]
     return with_error(*mean_and_error(parts[0] - parts[1]))
 
 
@@ -145,8 +169,8 @@ def _notes(plan: Plan, found: dict[Case, dict[str, Any]]) -> list[str]:
         row, method = next(iter(found.values())), _method(plan)
         inside = [r["within 2 std"] for case, r in found.items() if case.model == "gsure"]
         about = (
-            f"Each table shows the mean over {row['n']} images that no model saw. ± is the standard error over images; in "
-            f"the last column, of paired differences. The posterior mean is the mean of {method['draws']} posterior samples. "
+            f"Each table shows the mean over {row['n']} images that no model saw. ± is the standard error over images; of "
+            f"differences, of paired ones. The posterior mean is the mean of {method['draws']} posterior samples. "
             f"We drew each with DDRM: η = {method['eta']:g}, {method['steps']} sampling steps, "
             f"{method.get('spacing', 'even')} spacing. Training seeds: {', '.join(map(str, plan.chosen['seeds']))}."
         )
@@ -161,24 +185,36 @@ def _notes(plan: Plan, found: dict[Case, dict[str, Any]]) -> list[str]:
     return notes
 
 
-def _draw(plan: Plan, found: dict[Case, dict[str, Any]], work: Work, path: Path, image: int = 1) -> bool:
-    """One image under each mask: zero-filled, both models with their standard deviations on one scale, the truth."""
-    labels = {"gsure": "from measurements", "oracle": "reference"}
+def _draw(plan: Plan, found: dict[Case, dict[str, Any]], work: Work, path: Path) -> bool:
+    """Some images under each mask: without a network, both models with their standard deviations on one scale, the truth."""
     rows = []
     for mask in dict.fromkeys(case.mask for case in found):
-        folders = {
-            case.model: work.folder / "restored" / row["folder"]
-            for case, row in found.items()
-            if case.mask == mask and case.seed == plan.chosen["seeds"][0]
+        those = {
+            case.model: row for case, row in found.items() if case.mask == mask and case.seed == plan.chosen["seeds"][0]
         }
+        folders = {model: work.folder / "restored" / row["folder"] for model, row in those.items()}
         if len(folders) == len(MODELS) and all(folder.exists() for folder in folders.values()):
-            test = work.measured(plan.chosen["test"], dict(mask), _noise(plan))
-            pictures = {_baseline(plan): Signals(folders["gsure"] / "baseline")[[image]][0]}
-            pictures |= {label: Signals(folders[model] / "mean")[[image]][0] for model, label in labels.items()}
-            pictures["clean"] = Signals(test.clean)[[image]][0]
-            stds = {f"std, {label}": Signals(folders[model] / "std")[[image]][0] for model, label in labels.items()}
+            clean = Signals(work.measured(plan.chosen["test"], dict(mask), _noise(plan)).clean)
             name = next(case.mask_name for case in found if case.mask == mask)
-            rows.append((name, pictures, stds))
+            rows += [(name, *_pictures(plan, those, folders, clean, at)) for at in plan.chosen.get("shown", [1])]
     if rows:
-        draw_comparison(path, rows, is_complex=True)
+        draw_comparison(path, rows)
     return bool(rows)
+
+
+def _pictures(
+    plan: Plan, rows: dict[str, dict[str, Any]], folders: dict[str, Path], clean: Signals, at: int
+) -> tuple[dict[str, Picture], dict[str, torch.Tensor]]:
+    """One image, restored in every way, with its PSNR; and its standard deviations."""
+    kinds = {"baseline": _baseline(plan)} | WITHOUT_NETWORK
+    shown = {name: ("gsure", kind) for kind, name in kinds.items() if (folders["gsure"] / kind).exists()}
+    shown |= {label: (model, "mean") for model, label in LABELS.items()}
+    pictures = {
+        name: Picture(
+            Signals(folders[model] / kind)[[at]][0],
+            f"{rows[model][f'PSNR of {kind}'][at]:.1f} dB" if f"PSNR of {kind}" in rows[model] else "",
+        )
+        for name, (model, kind) in shown.items()
+    }
+    pictures["clean"] = Picture(clean[[at]][0])
+    return pictures, {f"std, {label}": Signals(folders[model] / "std")[[at]][0] for model, label in LABELS.items()}

@@ -1,6 +1,7 @@
 """All figures and grids of the package, as functions of tensors, numbers and labels."""
 
 from gsure.plotting.images import (
+    Picture,
     as_picture,
     draw_comparison,
     draw_measurements,
@@ -11,6 +12,7 @@ from gsure.plotting.images import (
 )
 
 __all__ = [
+    "Picture",
     "as_picture",
     "draw_comparison",
     "draw_measurements",

@@ -5,7 +5,7 @@ A picture is a tensor of shape (h, w) or (h, w, 3) in [0, 1].
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -111,19 +111,31 @@ def draw_panel(folder: Path, signals: Mapping[str, Tensor], is_complex: bool) ->
         save_png(figure, folder / f"{k:05d}.png", dpi=130)
 
 
-def draw_comparison(
-    path: Path, rows: Sequence[tuple[str, Mapping[str, Tensor], Mapping[str, Tensor]]], is_complex: bool
-) -> None:
-    """Rows of signals, shown as pictures, and of standard deviations, shown as maps. All maps share one colour scale."""
+class Picture(NamedTuple):
+    """A signal to show, and a few words to write into its corner."""
+
+    x: Tensor
+    words: str = ""
+
+
+def draw_comparison(path: Path, rows: Sequence[tuple[str, Mapping[str, Picture], Mapping[str, Tensor]]]) -> None:
+    """Rows of complex images, shown as magnitudes, and of standard deviations, shown as maps. All maps share one colour scale.
+
+    The last picture of a row is the truth. White is the same magnitude in all pictures of a row: all but the brightest 0.3 %
+    of the truth are darker, so that bright spots do not hide the rest.
+    """
     spreads = [{name: root_sum_of_squares(x[None])[0] for name, x in stds.items()} for _, _, stds in rows]
     largest = max(float(values.max()) for row in spreads for values in row.values())
     columns = len(rows[0][1]) + len(rows[0][2])
     figure = new_figure(1.8 * columns + 0.7, 1.9 * len(rows) + 0.3)
     grid = figure.subplots(len(rows), columns, squeeze=False)
-    for line, (name, signals, _), maps in zip(grid, rows, spreads, strict=True):
-        for ax, x in zip(line, signals.values(), strict=False):
-            _show(ax, as_picture(x, is_complex))
-        for ax, values in zip(line[len(signals) :], maps.values(), strict=True):
+    for line, (name, pictures, _), maps in zip(grid, rows, spreads, strict=True):
+        truth = list(pictures.values())[-1].x
+        white = float(torch.linalg.vector_norm(truth, dim=0).quantile(0.997))
+        for ax, (x, words) in zip(line, pictures.values(), strict=False):
+            _show(ax, torch.linalg.vector_norm(x, dim=0), largest=white)
+            ax.text(0.03, 0.03, words, transform=ax.transAxes, color="white", fontsize=7)
+        for ax, values in zip(line[len(pictures) :], maps.values(), strict=True):
             image = _show(ax, values, "magma", largest)
         line[0].set_ylabel(name, fontsize=9)
     for ax, name in zip(grid[0], [*rows[0][1], *rows[0][2]], strict=True):

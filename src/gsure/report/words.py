@@ -97,7 +97,11 @@ def source(data_info: DataInfo) -> str:
     made = dict(data_info.made_by.get("source") or {})
     kind, options = made.get("kind"), dict(made.get("options") or {})
     path = options.get("path") or made.get("path")
-    names = {"digits": "handwritten digits of scikit-learn", "phantom": "simulated phantoms"}
+    names = {
+        "digits": "handwritten digits of scikit-learn",
+        "phantom": "simulated phantoms",
+        "anatomy": "slices of deformed real heads",
+    }
     return names.get(str(kind), f"{kind} {Path(str(path)).name}" if path else str(kind))
 
 
