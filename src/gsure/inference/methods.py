@@ -15,8 +15,8 @@ from gsure.gaussian import Gaussian
 from gsure.measurement import Measurement
 from gsure.posterior import Posterior
 from gsure.random import Stream, generators
-from gsure.restoration import ddrm
-from gsure.sampling import Spacing, ddim
+from gsure.restoration import choose_noise, ddrm
+from gsure.sampling import Spacing, ddim, dpm
 
 Method = Literal["ddrm", "moments", "gaussian"]
 
@@ -50,6 +50,8 @@ class Draws:
     eta_b: float
     spacing: Spacing
     seed: int
+    gaussian: Gaussian | None = None
+    """The preconditioner of moment matching."""
 
     def options(self) -> dict[str, Any]:
         return {key: getattr(self, key) for key in ("method", "draws", "steps", "eta", "eta_b", "spacing", "seed")}
@@ -64,12 +66,46 @@ class Draws:
             for draw in range(self.draws)
             for g in generators(self.seed, Stream.RESTORE, draw, indices=indices, device=where)
         ]
-        if self.method == "ddrm":
-            xbar = ddrm(denoiser, many, self.steps, self.eta, self.eta_b, self.spacing, generator=generator)
-        else:
-            xbar = ddim(Posterior(denoiser, many), many.shape, self.steps, self.eta, self.spacing, generator=generator)
+        xbar = self._draw(many, generator, self.steps)
         x = denoiser.basis.to_signal(xbar).cpu().reshape(self.draws, len(indices), *xbar.shape[1:])
         return Estimates(x.mean(0), x.std(0, correction=min(1, len(x) - 1)), x)
+
+    def _draw(self, measurement: Measurement, generator: Sequence[torch.Generator], steps: int) -> Tensor:
+        """One x̄ for each measurement. Moment matching without new noise follows the probability flow to second order."""
+        if self.method == "ddrm":
+            return ddrm(self.denoiser, measurement, steps, self.eta, self.eta_b, self.spacing, generator=generator)
+        gaussian = None if self.gaussian is None else self.gaussian.to(measurement.ybar.device)
+        posterior = Posterior(self.denoiser, measurement, gaussian)
+        if self.eta == 0:
+            return dpm(posterior, measurement.shape, steps, self.spacing, generator=generator)
+        return ddim(posterior, measurement.shape, steps, self.eta, self.spacing, generator=generator)
+
+
+class Sampling(NamedTuple):
+    """What `restore` takes where you give nothing."""
+
+    steps: int
+    eta: float
+    spacing: Spacing
+
+
+def choose_sampling(
+    method: Method, is_complete: bool, steps: int | None, eta: float | None, spacing: Spacing | None
+) -> Sampling:
+    """The options of a method, as given or by default. `is_complete` if nothing is missing in any measurement."""
+    if method == "moments":
+        return Sampling(20 if steps is None else steps, 0.0 if eta is None else eta, spacing or "logsnr")
+    return Sampling(100 if steps is None else steps, *choose_noise(is_complete, eta, spacing))
+
+
+def fitting(gaussian: Gaussian | None, measurement: Measurement) -> Gaussian | None:
+    """The Gaussian, if it can be given measurements like these; one of rows needs masks that do not vary along rows."""
+    try:
+        if gaussian is not None:
+            gaussian.mean(measurement)
+    except ValueError:
+        return None
+    return gaussian
 
 
 @dataclass(frozen=True)

@@ -18,7 +18,7 @@ from gsure.data.memory import hold_signals, save
 from gsure.display import Bar, bar, with_error
 from gsure.files import record_request, replacing
 from gsure.gaussian import About, Fitted
-from gsure.inference.methods import ByGaussian, Draws, Method, Restorer, in_basis
+from gsure.inference.methods import ByGaussian, Draws, Method, Restorer, choose_sampling, fitting, in_basis
 from gsure.inference.volumes import Format, check_volumes, write_volumes
 from gsure.judging import Baselines, Verdict, choose_judged, difference_of_scores, judge_differences, predict_hidden
 from gsure.measurement import Measurement
@@ -86,10 +86,10 @@ def restore(
     *,
     draws: int = 8,
     method: Method = "ddrm",
-    steps: int = 100,
-    eta: float = 0.85,
+    steps: int | None = None,
+    eta: float | None = None,
     eta_b: float = 1.0,
-    spacing: Spacing = "even",
+    spacing: Spacing | None = None,
     checkpoint: CheckpointName = "best",
     weights: Weights | None = None,
     network: nn.Module | None = None,
@@ -113,6 +113,7 @@ def restore(
 
     method          `moments` is more accurate than ddrm and several times as costly; its `eta` is that of DDIM; `gaussian`
                     is the Gaussian prior of the run, in closed form
+    steps, eta, spacing  by default those that suit the method and what is missing; the summary has them
     weights         averaged or raw; by default those that validated best
     network, basis  your own, if the run was trained with such
     clean           clean signals behind the measurements: PSNRs are added to the summary
@@ -123,7 +124,9 @@ def restore(
     request = record_request("restore", locals())
     _refuse_options(draws, batch, limit, method, eta, eta_b, out, volumes)
     loaded = open_model(model, checkpoint, basis, network, device, weights)
-    data = _open(measurements, loaded, steps)
+    data = _open(measurements, loaded)
+    steps, eta, spacing = choose_sampling(method, float(data.coverage.min()) == 1, steps, eta, spacing)
+    times(loaded.denoiser.schedule, steps, spacing)  # refuses what is impossible
     signals = None if clean is None else open_clean(clean, data)
     prior = open_stored_prior(loaded)
     posterior: Restorer
@@ -132,13 +135,17 @@ def restore(
             raise ValueError("--method gaussian needs a run, which has a Gaussian prior: this is a denoiser alone.")
         posterior = ByGaussian(prior.gaussian, loaded.denoiser.basis, draws, seed)
     else:
-        posterior = Draws(loaded.denoiser, method, draws, steps, eta, eta_b, spacing, seed)
+        some = in_basis(data[choose_judged(len(data), data.shape)], data, loaded.denoiser.basis)
+        known = None if prior is None or method != "moments" else fitting(prior.gaussian, some)
+        posterior = Draws(loaded.denoiser, method, draws, steps, eta, eta_b, spacing, seed, known)
     if volumes is not None:
         check_volumes(tuple(data.shape), data.header["complex"])
     n, at_once = len(data) if limit is None else min(limit, len(data)), max(1, batch // draws)
     made_of = {"step": loaded.step, "weights": loaded.checksum, "fingerprint": data.fingerprint()}
     made_of |= {**posterior.options(), "batch": batch, "baselines": baselines}
-    done = {"restored": n, "draws": draws, "method": method}
+    done: dict[str, Any] = {"restored": n, "draws": draws, "method": method}
+    if method != "gaussian":
+        done |= {"steps": steps, "eta": eta, "spacing": spacing}
     others = None if method == "gaussian" else prior
     with bar("restoring", n, progress) as advance:
         work = _Work(posterior, data, loaded.denoiser.basis, others, n, seed, baselines, advance)
@@ -162,13 +169,13 @@ def restore(
 
 
 def _refuse_options(
-    draws: int, batch: int, limit: int | None, method: str, eta: float, eta_b: float, out: Any, volumes: Any
+    draws: int, batch: int, limit: int | None, method: str, eta: float | None, eta_b: float, out: Any, volumes: Any
 ) -> None:
     if draws < 1 or batch < 1 or (limit is not None and limit < 1):
         raise ValueError(f"draws, batch and limit must be at least 1, but are {draws}, {batch} and {limit}.")
     if method not in get_args(Method):
         raise ValueError(f"--method is one of {', '.join(get_args(Method))}, not {method!r}.")
-    if not (0 <= eta <= 1 and 0 <= eta_b <= 1):
+    if not ((eta is None or 0 <= eta <= 1) and 0 <= eta_b <= 1):
         raise ValueError(f"--eta and --eta-b must lie between 0 and 1, but are {eta} and {eta_b}.")
     if volumes is not None and volumes not in get_args(Format):
         raise ValueError(f"--volumes is one of {', '.join(get_args(Format))}, not {volumes!r}.")
@@ -292,7 +299,7 @@ class _Work:
         return all(chunks.is_done(number, self.kinds) for number in range(len(chunks)))
 
 
-def _open(measurements: str | Path | Measurements, loaded: Loaded, steps: int) -> Measurements:
+def _open(measurements: str | Path | Measurements, loaded: Loaded) -> Measurements:
     """Measurements that the model can restore, in their own basis."""
     denoiser = loaded.denoiser
     name = type(denoiser.basis).__name__ if loaded.config is None else loaded.config.data_info.basis
@@ -317,7 +324,6 @@ def _open(measurements: str | Path | Measurements, loaded: Loaded, steps: int) -
             f"{data.name} has noise of std up to {data.max_std:.4g}, above the schedule's largest level, {largest:.4g}: such "
             "an entry carries no information; remove it from the mask."
         )
-    times(denoiser.schedule, steps)  # refuses what is impossible
     return data
 
 
