@@ -5,13 +5,14 @@ from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple, Protocol, runtime_checkable
 
 import torch
-from jaxtyping import Float
+from jaxtyping import Bool, Float
 from torch import Tensor
 
 from gsure.basis import Basis
 from gsure.data.measurements import Measurements
 from gsure.denoiser import BaseDenoiser
 from gsure.gaussian import Gaussian
+from gsure.inference.guard import Guard, mean_and_std
 from gsure.measurement import Measurement
 from gsure.posterior import Posterior
 from gsure.random import Stream, generators
@@ -27,6 +28,9 @@ class Estimates(NamedTuple):
     mean: Float[Tensor, "b *n"]
     std: Float[Tensor, "b *n"]
     draws: Float[Tensor, "draws b *n"]
+    repeated: Bool[Tensor, "draws b"] | None = None
+    """Draws that were wrong at first, if they were checked; and those that are not in mean and std, which stand last."""
+    excluded: Bool[Tensor, "draws b"] | None = None
 
 
 @runtime_checkable
@@ -52,6 +56,7 @@ class Draws:
     seed: int
     gaussian: Gaussian | None = None
     """The preconditioner of moment matching."""
+    guard: Guard | None = None
 
     def options(self) -> dict[str, Any]:
         return {key: getattr(self, key) for key in ("method", "draws", "steps", "eta", "eta_b", "spacing", "seed")}
@@ -67,8 +72,38 @@ class Draws:
             for g in generators(self.seed, Stream.RESTORE, draw, indices=indices, device=where)
         ]
         xbar = self._draw(many, generator, self.steps)
-        x = denoiser.basis.to_signal(xbar).cpu().reshape(self.draws, len(indices), *xbar.shape[1:])
-        return Estimates(x.mean(0), x.std(0, correction=min(1, len(x) - 1)), x)
+        shape = (self.draws, len(indices))
+        repeated = excluded = torch.zeros(shape, dtype=torch.bool)
+        if self.guard is not None:
+            is_bad = self.guard.rejects(xbar, many, denoiser.basis)
+            xbar, still_bad = self._again(xbar, is_bad, many, indices)
+            repeated, excluded = is_bad.cpu().reshape(shape), still_bad.cpu().reshape(shape)
+        x = denoiser.basis.to_signal(xbar).cpu().reshape(*shape, *xbar.shape[1:])
+        good_first = excluded.int().argsort(dim=0, stable=True)
+        kept = x.gather(0, good_first.reshape(*shape, *[1] * (x.ndim - 2)).expand_as(x))
+        return Estimates(*mean_and_std(x, excluded), kept, repeated, excluded)
+
+    def _again(
+        self, xbar: Tensor, is_bad: Tensor, many: Measurement, indices: Sequence[int]
+    ) -> tuple[Tensor, Bool[Tensor, " b"]]:
+        """Bad draws anew, with other noise and twice as many steps; and which are still bad."""
+        where = is_bad.nonzero().flatten()
+        if self.guard is None or not len(where):
+            return xbar, is_bad
+        generator = [
+            generators(
+                self.seed,
+                Stream.RESTORE_AGAIN,
+                k // len(indices),
+                indices=[indices[k % len(indices)]],
+                device=xbar.device,
+            )[0]
+            for k in where.tolist()
+        ]
+        steps = min(2 * self.steps, self.denoiser.schedule.T)
+        drawn = self._draw(many[where], generator, steps)
+        still = self.guard.rejects(drawn, many[where], self.denoiser.basis)
+        return xbar.index_copy(0, where, drawn), is_bad.index_copy(0, where, still)
 
     def _draw(self, measurement: Measurement, generator: Sequence[torch.Generator], steps: int) -> Tensor:
         """One x̄ for each measurement. Moment matching without new noise follows the probability flow to second order."""

@@ -18,6 +18,7 @@ from gsure.data.memory import hold_signals, save
 from gsure.display import Bar, bar, with_error
 from gsure.files import record_request, replacing
 from gsure.gaussian import About, Fitted
+from gsure.inference.guard import Guard, Tally
 from gsure.inference.methods import ByGaussian, Draws, Method, Restorer, choose_sampling, fitting, in_basis
 from gsure.inference.volumes import Format, check_volumes, write_volumes
 from gsure.judging import Baselines, Verdict, choose_judged, difference_of_scores, judge_differences, predict_hidden
@@ -137,7 +138,8 @@ def restore(
     else:
         some = in_basis(data[choose_judged(len(data), data.shape)], data, loaded.denoiser.basis)
         known = None if prior is None or method != "moments" else fitting(prior.gaussian, some)
-        posterior = Draws(loaded.denoiser, method, draws, steps, eta, eta_b, spacing, seed, known)
+        guard = Guard.of(some, loaded.denoiser.basis, data.coverage)
+        posterior = Draws(loaded.denoiser, method, draws, steps, eta, eta_b, spacing, seed, known, guard)
     if volumes is not None:
         check_volumes(tuple(data.shape), data.header["complex"])
     n, at_once = len(data) if limit is None else min(limit, len(data)), max(1, batch // draws)
@@ -151,6 +153,7 @@ def restore(
         work = _Work(posterior, data, loaded.denoiser.basis, others, n, seed, baselines, advance)
         if out is None:
             found, drawn = work.in_memory(at_once, made_of)
+            done |= work.tally.summary(n, draws)
             return Restored(found, work.verdict(found, signals) | done | _scores(found, signals), drawn)
         folder = Path(out)
         kept = folder / "measurements.h5" if data.path is None else data.path.resolve()
@@ -160,6 +163,7 @@ def restore(
         if not work.in_files(Chunks(folder, n, at_once), made_of):
             return Restored({}, {"folder": str(folder), "restored": "another process has not finished"}, None, folder)
         found = {kind: Signals(folder / kind).subset(np.arange(n)) for kind in work.kinds}
+        done |= Tally.read(folder / "guard").summary(n, draws)
         verdict = work.verdict(found, signals)
     if volumes is not None:
         write_volumes(folder, work.kinds, volumes)
@@ -198,6 +202,7 @@ class _Work:
     advance: Bar
     unconverged: list[int] = field(default_factory=list)
     """Images of each batch for which total variation did not converge."""
+    tally: Tally = field(default_factory=Tally)
 
     @property
     def kinds(self) -> tuple[str, ...]:
@@ -235,6 +240,8 @@ class _Work:
             )
         found, others = self.posterior(measurement, where.tolist()), self.baselines(measurement)
         self.unconverged.append(others.unconverged)
+        if found.repeated is not None and found.excluded is not None:
+            self.tally.add(where.tolist(), found.repeated, found.excluded)
         return {"mean": found.mean, "std": found.std, "draw": found.draws[0]} | others.signals, found.draws
 
     def verdict(self, found: Mapping[str, Signals], clean: Signals | None) -> dict[str, str]:
@@ -292,7 +299,9 @@ class _Work:
             if not chunks.is_done(number, self.kinds):
                 some = self.data.subset(where)
                 scales, offsets = some.scales().tolist(), some.offsets().tolist()
-                for kind, values in self.estimates(where)[0].items():
+                found = self.estimates(where)[0]
+                self.tally.write(chunks.folder / "guard" / f"shard-{number:05d}.json", where.tolist())
+                for kind, values in found.items():
                     path, offset = chunks.folder / kind / Chunks.name(number), None if kind == "std" else offsets
                     write_chunk(path, values, some.groups(), made_of, is_complex, scales, offset)
             self.advance(len(where))
