@@ -584,8 +584,6 @@ PIXELS = "[...document.querySelectorAll('dialog canvas')].map(canvas => canvas.t
 
 def test_a_picture_enlarges_by_keyboard_and_the_slider_shows_other_slices(chromium, volume_page):
     chromium.open(volume_page, 1280)
-    if folder := os.environ.get("GSURE_SCREENSHOTS"):
-        chromium.screenshot(Path(folder) / "closed.png")
     assert chromium.complaints() == []
     assert not chromium.find("document.querySelector('dialog').open")
     height = "document.querySelector('img[data-tile]').getBoundingClientRect()"
@@ -593,8 +591,6 @@ def test_a_picture_enlarges_by_keyboard_and_the_slider_shows_other_slices(chromi
     chromium.find("document.querySelector('.strips img').focus()")
     press(chromium, "Enter")
     assert chromium.find("document.querySelector('dialog').open")
-    if folder:
-        chromium.screenshot(Path(folder) / "open.png", whole=False)
     wide = "document.querySelector('dialog canvas').getBoundingClientRect().width"
     assert chromium.find(wide) > 200
     assert chromium.find("document.querySelector('dialog output').textContent") == "1 of 12"

@@ -41,8 +41,7 @@ class Restored:
     rows: tuple[Shown, ...]
     maps: tuple[Shown, ...]
     bar: Picture
-    largest: str
-    """The end of the colour bar, in the units of the raw data."""
+    largest: str  # in the units of the raw data
     has_errors: bool
     is_volume: bool
     """Whether the pictures are slices of one volume."""
