@@ -35,7 +35,7 @@ def by_ddrm(steps: int, eta: float, spacing: Spacing) -> Callable[..., Tensor]:
 
 def by_moments(steps: int, iterations: int) -> Callable[..., Tensor]:
     def draw(denoiser: Denoiser, measurement: Measurement, generator: Generators) -> Tensor:
-        posterior = gsure.Posterior(denoiser, measurement, iterations)
+        posterior = gsure.Posterior(denoiser, measurement, tolerance=0.0, max_iterations=iterations)
         return gsure.ddim(posterior, measurement.shape, steps, 0.85, "quadratic", generator=generator)
 
     return draw

@@ -40,7 +40,7 @@ NARROWER = {
     "network": {"random"},
     "objective": {"measurement", "denoiser", "divergence", "random"},
     "sampling": {"denoiser", "schedule", "random"},
-    "posterior": {"measurement", "denoiser"},
+    "posterior": {"measurement", "denoiser", "gaussian"},
     "restoration": {"measurement", "denoiser", "sampling", "random"},
     "corruption": {"basis", "measurement", "random"},
     "metrics": set(),

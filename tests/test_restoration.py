@@ -1,10 +1,12 @@
 import itertools
+import math
 
 import pytest
 import torch
 from conftest import Function, z_score
 
 from gsure import Denoiser, Identity, Measurement, Schedule, ddim, ddrm, generators, mlp
+from gsure.restoration import choose_noise
 
 SCHEDULE = Schedule.linear(1e-4, 0.02, 1000)
 VARIANCES = torch.tensor([0.04, 0.5, 1.0, 3.0], dtype=torch.float64)
@@ -82,6 +84,41 @@ def test_noisy_kept_entries_have_the_law_that_the_algorithm_implies(generator):
     posterior_mean, posterior_std = 1 / (1 + std**2), (std**2 / (1 + std**2)) ** 0.5
     assert mean[2].item() == pytest.approx(posterior_mean, rel=0.1)
     assert 0.4 < variance[2].sqrt().item() / posterior_std < 0.7
+
+
+def lost_by_eight_draws(measurement: Measurement, covariance: torch.Tensor, eta: float, spacing: str) -> float:
+    """Decibels between the mean of 8 draws of smooth signals and the mean of 8 exact draws, by the exact denoiser."""
+    values, vectors = torch.linalg.eigh(covariance)
+
+    def f(x_t, t):
+        a = SCHEDULE.at(t, like=x_t)
+        return (a.sqrt() * values / (a * values + 1 - a) * (x_t @ vectors)) @ vectors.mT
+
+    many = Measurement.cat([measurement] * 8)
+    draws = ddrm(Denoiser(Function(f), SCHEDULE, Identity()), many, 50, eta, spacing=spacing, generator=1)
+    mean = draws.reshape(8, *measurement.shape).mean(0)
+    kept = measurement.mask[:, :, None].expand(-1, -1, len(values))
+    inner = kept * kept.mT * covariance + torch.diag_embed(measurement.std**2 + 1 - measurement.mask)
+    gain = (covariance * kept.mT) @ torch.linalg.inv(inner)
+    exact = (gain @ measurement.ybar[..., None])[..., 0]
+    variance = torch.diagonal(covariance - gain @ (kept * covariance), dim1=1, dim2=2)
+    return 10 * math.log10((1 + float((mean - exact).square().mean() / variance.mean())) / (1 + 1 / 8))
+
+
+@pytest.mark.parametrize(("is_complete", "std"), [(True, 0.1), (True, 0.2), (True, 0.4), (False, 0.02), (False, 0.1)])
+def test_the_default_noise_suits_what_is_missing(is_complete, std, generator):
+    x = torch.arange(24.0).double()
+    covariance = torch.exp(-((x[:, None] - x) ** 2) / 8) + 1e-4 * torch.eye(24)
+    signals = torch.randn(200, 24, generator=generator, dtype=torch.float64) @ torch.linalg.cholesky(covariance).mT
+    mask = torch.ones(200, 24).double() if is_complete else (torch.rand(200, 24, generator=generator) < 0.4).double()
+    noise = std * torch.randn(200, 24, generator=generator, dtype=torch.float64)
+    measurement = Measurement(mask * (signals + noise), mask, std)
+    lost = lost_by_eight_draws(measurement, covariance, *choose_noise(is_complete))
+    other = lost_by_eight_draws(measurement, covariance, *choose_noise(not is_complete))
+    assert lost + 0.1 < other, "control: what suits masks does not suit complete signals, and the other way round"
+    if is_complete:
+        assert lost < 0.1
+    assert choose_noise(is_complete, 0.3, "logsnr") == (0.3, "logsnr")
 
 
 def test_a_restoration_does_not_depend_on_its_batch(generator):

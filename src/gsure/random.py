@@ -55,6 +55,7 @@ class Stream(enum.Enum):
     # inference
     SAMPLE = enum.auto()
     RESTORE = enum.auto()
+    RESTORE_AGAIN = enum.auto()
     # evaluation
     REFERENCE_HALVES = enum.auto()
     REFERENCE_ORDER = enum.auto()

@@ -187,13 +187,12 @@ def test_what_is_no_run_or_damaged_is_named(files, tmp_path):
 
 @pytest.mark.parametrize("method", ["ddrm", "moments"])
 def test_restoring_beats_the_baseline_and_the_mean_beats_a_draw(files, tmp_path, method):
-    options = {"method": method, "steps": 20, "draws": 8, "clean": files / "mc.h5"}
+    options = {"method": method, "steps": 20, "eta": 0.85, "spacing": "even", "draws": 8, "clean": files / "mc.h5"}
     summary = gsure.restore(files / "run", files / "more.h5", tmp_path / "r", **options).summary
     assert summary["restored"] == 96
     clean = values(files / "mc.h5")
     error = {
-        kind: float(((values(tmp_path / "r" / kind) - clean) ** 2).flatten(1).mean(1).median())  # moments have outliers
-        for kind in ("baseline", "draw", "mean")
+        kind: float(((values(tmp_path / "r" / kind) - clean) ** 2).mean()) for kind in ("baseline", "draw", "mean")
     }
     assert error["mean"] < error["draw"]
     assert error["mean"] < 0.7 * error["baseline"]

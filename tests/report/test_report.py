@@ -1,6 +1,8 @@
 """`gsure report` writes a self-contained page that says what the files say and looks right in a browser."""
 
+import base64
 import dataclasses
+import hashlib
 import io
 import itertools
 import json
@@ -14,6 +16,7 @@ from pathlib import Path
 import browser
 import numpy as np
 import pytest
+import torch
 from PIL import Image
 from running import QUICK, TINY, make_files
 
@@ -27,7 +30,7 @@ from gsure.report.tables import errors
 from gsure.report.words import next_commands, recorded_commands
 
 ROLES = ("measurements", "clean", "naive")
-VOID = {"img", "meta", "link", "br", "line", "path", "use", "rect", "circle"}
+VOID = {"input", "img", "meta", "link", "br", "line", "path", "use", "rect", "circle"}
 
 
 @pytest.fixture(scope="module")
@@ -126,11 +129,15 @@ def words(page: Path) -> str:
 # A self-contained page
 
 
-def test_the_page_is_one_small_file_without_scripts_or_urls(page):
+def test_the_page_is_one_small_file_without_urls_and_with_one_known_script(page):
     text, parsed = page.read_text(), Parsed(page)
     assert len(text) < 3_000_000
     assert not re.search(r"https?://", text)
-    assert not parsed.of("script", "iframe", "object", "embed", "form")
+    (script,) = re.findall(r"<script>(.*?)</script>", text, re.DOTALL)
+    digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
+    assert f"script-src 'sha256-{digest}'" in text
+    assert not re.search(r"fetch|XMLHttp|import|eval|innerHTML", script)
+    assert not parsed.of("iframe", "object", "embed", "form")
     for attributes in (attributes for _, attributes in parsed.elements):
         assert not any(name.startswith("on") for name in attributes)
         for name in ("src", "href", "srcset", "action"):
@@ -546,6 +553,81 @@ def test_in_print_all_details_are_open(chromium, page):
     assert not chromium.find(visible)
     chromium.open(page, 800, media="print")
     assert chromium.find(visible)
+
+
+@pytest.fixture(scope="module")
+def volume_page(tmp_path_factory) -> Path:
+    """A volume of 12 slices and one of 4, in raw units of thousands, restored."""
+    folder = tmp_path_factory.mktemp("volume")
+    generator = torch.Generator().manual_seed(0)
+    x = 1000 * (1 + torch.rand(16, 1, 8, 8, generator=generator).cumsum(-1) / 8)
+    mask = (torch.rand(16, 1, 8, 8, generator=generator) < 0.6).float()
+    data = gsure.from_arrays((mask * x).numpy(), mask.numpy(), 20.0, groups=["head"] * 12 + ["knee"] * 4)
+    gsure.save(folder / "d.h5", data)
+    gsure.train(
+        folder / "d.h5", folder / "run", dataclasses.replace(QUICK, width=4, steps=2, checkpoint_every=2, batch=4)
+    )
+    gsure.restore(folder / "run", folder / "d.h5", folder / "restored", draws=2, steps=3, panels=0)
+    write_report(folder, folder / "page.html")
+    return folder / "page.html"
+
+
+def press(chromium, key: str) -> None:
+    code = {"Enter": 13, "Escape": 27, "ArrowRight": 39}[key]
+    options = {"key": key, "code": key, "windowsVirtualKeyCode": code} | ({"text": "\r"} if key == "Enter" else {})
+    for kind in ("keyDown", "keyUp"):
+        chromium.ask("Input.dispatchKeyEvent", type=kind, **options)
+
+
+PIXELS = "[...document.querySelectorAll('dialog canvas')].map(canvas => canvas.toDataURL()).join()"
+
+
+def test_a_picture_enlarges_by_keyboard_and_the_slider_shows_other_slices(chromium, volume_page):
+    chromium.open(volume_page, 1280)
+    assert chromium.complaints() == []
+    assert not chromium.find("document.querySelector('dialog').open")
+    height = "document.querySelector('img[data-tile]').getBoundingClientRect()"
+    assert chromium.find(f"{height}.width / {height}.height") > 7, "the strip shows the first row of slices"
+    chromium.find("document.querySelector('.strips img').focus()")
+    press(chromium, "Enter")
+    assert chromium.find("document.querySelector('dialog').open")
+    wide = "document.querySelector('dialog canvas').getBoundingClientRect().width"
+    assert chromium.find(wide) > 200
+    assert chromium.find("document.querySelector('dialog output').textContent") == "1 of 12"
+    assert chromium.find("document.querySelector('dialog label').textContent.trim()") == "Slice"
+    first = chromium.find(PIXELS)
+    press(chromium, "ArrowRight")
+    assert chromium.find("document.querySelector('dialog output').textContent") == "2 of 12"
+    assert chromium.find(PIXELS) != first
+    assert "units of the raw data" in chromium.find("document.querySelector('dialog .bar').textContent")
+    press(chromium, "Escape")
+    assert not chromium.find("document.querySelector('dialog').open")
+    assert chromium.find("document.activeElement.tagName") == "IMG"
+    assert chromium.find(LOOK % 1280) == []
+    assert {address.split(":")[0] for address in chromium.requests()} == {"file", "data"}
+
+
+def test_a_click_enlarges_the_picture_below_it(chromium, page):
+    for width in (360, 1280):
+        chromium.open(page, width)
+        chromium.find("document.querySelector('.strips img').scrollIntoView()")
+        box = json.loads(chromium.find("JSON.stringify(document.querySelector('.strips img').getBoundingClientRect())"))
+        place = {"x": box["x"] + 0.5 * box["width"], "y": box["y"] + box["height"] / 2}  # the third of five
+        for kind in ("mousePressed", "mouseReleased"):
+            chromium.ask("Input.dispatchMouseEvent", type=kind, button="left", clickCount=1, **place)
+        assert chromium.find("document.querySelector('dialog').open")
+        assert chromium.find("document.querySelector('dialog output').textContent") == "3 of 5"
+        assert chromium.find("document.querySelector('dialog').scrollWidth") <= width
+        chromium.find("document.querySelector('dialog button').click()")
+        assert not chromium.find("document.querySelector('dialog').open")
+
+
+def test_standard_deviations_are_shown_in_raw_units(volume_page):
+    drawn = collect(volume_page.parent).restorations[0]
+    largest = float(drawn.signals["std"].raw()[:12].abs().flatten().quantile(0.99))
+    (shown,) = re.findall(r"([\d.,]+), in the units of the raw data", words(volume_page))
+    assert float(shown.replace(",", "")) == pytest.approx(largest, rel=0.02)
+    assert largest > 10 * float(drawn.signals["std"][:].quantile(0.99)), "control: the model's units are others"
 
 
 def test_a_faulty_page_fails_the_checks(chromium, page, tmp_path):

@@ -57,13 +57,14 @@ def _restore_options(parser: ArgumentParser) -> None:
     method = Options(parser, "method")
     about = (
         "auto: the best that the model was trained for; mean: one call of the network; gaussian: the Gaussian prior, in "
-        "closed form; moments, ddrm: means of posterior samples"
+        "closed form; context, moments, ddrm: means of posterior samples"
     )
-    method.add("--method", Literal["auto", "mean", "gaussian", "moments", "ddrm"], about, "auto")
+    method.add("--method", Literal["auto", "mean", "gaussian", "context", "moments", "ddrm"], about, "auto")
     method.add("--draws", int, "number of posterior samples used for the mean and standard deviation", 8)
-    method.add("--steps", int, "sampling steps of each posterior sample", 100)
-    method.add("--spacing", SPACING, "spacing of the timesteps", "even")
-    method.add("--eta", float, "0 is deterministic, 1 adds as much noise as possible", 0.85)
+    method.add("--steps", int, "sampling steps of each posterior sample (default: 100; moments: 20)")
+    method.add("--spacing", SPACING, "spacing of the timesteps; by default what suits the method and what is missing")
+    about = "0 is deterministic, 1 adds as much noise as possible; by default what suits the method and what is missing"
+    method.add("--eta", float, about)
     method.add("--eta-b", float, "ddrm: weight of the measurement at measured entries", 1.0)
     output = Options(parser, "output")
     output.add("--out", str, "folder to write; an unfinished one is resumed", metavar="FOLDER", required=True)

@@ -56,10 +56,22 @@ class Gaussian(ABC):
         """The same without neighbours, if it uses any: less exact, and quick where much was measured."""
         return self
 
+    @abstractmethod
+    def centred(self, measurement: Measurement) -> "Gaussian":
+        """N(0, C), whose `mean` is linear in ȳ with symmetric positive gains: for linear algebra with C.
+
+        What depends on a measurement beyond this, such as a phase reference, stays that of `measurement`, sample by sample.
+        """
+
     @property
     def real_images(self) -> bool:
         """Whether complex images were found to have no imaginary part: then entry -k is the conjugate of entry k."""
         return False
+
+    @property
+    def relative_error(self) -> float:
+        """Of `mean`, if that is iterative; 0 is up to rounding."""
+        return 0.0
 
     @abstractmethod
     def to(self, device: torch.device | str) -> "Gaussian": ...

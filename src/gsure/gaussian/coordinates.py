@@ -214,18 +214,20 @@ def centred(transform: Callable[..., Tensor], z: Tensor, axis: int) -> Tensor:
 def pack_hermitian(vectors: Vectors, mirror: Int[Tensor, " w"]) -> Vectors:
     """Complex spectra of real signals as real vectors of the same length and norm: √2 Re z_k at k, √2 Im z_k at -k.
 
-    `variance` is that of one part. Where both z_k and z_-k were measured, their mean has half the noise.
+    `variance` is that of one part. Where both z_k and z_-k were measured, their mean has half the noise; with unequal noise,
+    each counts by its precision.
     """
     values, mask, variance = vectors
     other = mirror.to(values.device)
     here = torch.arange(len(other), device=values.device)
-    both = mask + mask[:, other]
-    count = both.clamp(min=1)
-    mean = (values + values[..., other].conj()) / count[:, None]
+    theirs, total = variance[:, other], variance + variance[:, other]
+    share = torch.where(total > 0, theirs / torch.where(total > 0, total, 1.0), 0.5)  # of z_k in the mean of both
+    share = torch.where(mask[:, other] > 0, mask * share, mask)
+    mean = share[:, None] * values + share[:, None, other] * values[..., other].conj()
     alone = here == other  # its own mirror image: real, and no √2
     packed = torch.where(alone, mean.real, 2**0.5 * torch.where(here > other, mean.real, -mean.imag))
-    spread = (mask * variance + (mask * variance)[:, other]) / count**2
-    return Vectors(packed, both.clamp(max=1), 2 * spread)
+    spread = share**2 * variance + share[:, other] ** 2 * theirs
+    return Vectors(packed, (mask + mask[:, other]).clamp(max=1), 2 * spread)
 
 
 def unpack_hermitian(vectors: Float[Tensor, "b r w"], mirror: Int[Tensor, " w"]) -> Shaped[Tensor, "b r w"]:

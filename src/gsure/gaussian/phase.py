@@ -95,6 +95,8 @@ class ReferencedGaussian(Gaussian):
     mu: Float[Tensor, "r v"]
     covariance: Float[Tensor, "r v v"]
     reference: Reference
+    known: Shaped[Tensor, "b r w"] | None = None
+    """u of each measurement, if it is not to be found anew."""
 
     def to(self, device: torch.device | str) -> "ReferencedGaussian":
         return replace(
@@ -103,6 +105,9 @@ class ReferencedGaussian(Gaussian):
             covariance=self.covariance.to(device),
             reference=self.reference.to(device),
         )
+
+    def centred(self, measurement: Measurement) -> "ReferencedGaussian":
+        return replace(self, mu=torch.zeros_like(self.mu), known=self.reference(measurement))
 
     def state(self) -> tuple[dict[str, Tensor], dict[str, Any]]:
         tensors = {"mean": self.mu, "covariance": self.covariance, "taper": self.reference.taper}
@@ -116,8 +121,8 @@ class ReferencedGaussian(Gaussian):
 
     def mean_and_phase(self, measurement: Measurement) -> tuple[Float[Tensor, "b *n"], Shaped[Tensor, "b p h w"]]:
         parts, phases = [], []
-        for some in self._parts(measurement):
-            u = self.reference(some)
+        for k, some in self._numbered(measurement):
+            u = self.reference(some) if self.known is None else self.known[k : k + len(some)]
             parts.append(self.rows.spectral(to_spectrum(self.posterior_rows(some, u))))
             phases.append(self._plane(u))
         return torch.cat(parts).to(measurement.ybar), torch.cat(phases)

@@ -66,8 +66,14 @@ class StationaryGaussian(Gaussian):
             drawn = hartley(drawn)
         noise = std * normal(ybar.shape, generator, ybar)
         residual = Measurement._trusted(mask * (ybar - self.mu - drawn - noise), mask, std)
-        centred = replace(self, mu=torch.zeros_like(self.mu))
-        return self.mu + drawn + centred.mean(residual)
+        return self.mu + drawn + self.centred(residual).mean(residual)
+
+    def centred(self, measurement: Measurement) -> "StationaryGaussian":
+        return replace(self, mu=torch.zeros_like(self.mu))
+
+    @property
+    def relative_error(self) -> float:
+        return RESIDUAL if self.basis.is_signal else 0.0
 
     def _covariance(self, v: Float[Tensor, "b *n"]) -> Float[Tensor, "b *n"]:
         return hartley(self.power * hartley(v))

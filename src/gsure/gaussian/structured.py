@@ -87,6 +87,12 @@ class BlockGaussian(Gaussian):
         residual = Measurement._trusted(mask * (ybar - drawn - noise), mask, std)
         return drawn + centred.mean(residual)
 
+    def centred(self, measurement: Measurement) -> "BlockGaussian":
+        """Without windows: the gains of overlapping windows are not symmetric."""
+        blocks = self.blocks
+        mean = torch.zeros_like(blocks.mean)
+        return replace(self, blocks=Blocks(mean, blocks.own, neighbours=blocks.neighbours, positions=blocks.positions))
+
     def _parts(self, measurement: Measurement) -> list[Measurement]:
         kept = int(measurement.mask.expand_as(measurement.ybar)[:, 0].flatten(1).sum(1).max())
         kept = kept // self.coordinates.neighbours if self.coordinates.blocks > 1 else kept

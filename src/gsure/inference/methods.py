@@ -5,20 +5,21 @@ from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple, Protocol, runtime_checkable
 
 import torch
-from jaxtyping import Float
+from jaxtyping import Bool, Float
 from torch import Tensor
 
 from gsure.basis import Basis
 from gsure.data.measurements import Measurements
 from gsure.denoiser import BaseDenoiser
 from gsure.gaussian import Gaussian
+from gsure.inference.guard import Guard, mean_and_std
 from gsure.measurement import Measurement
 from gsure.posterior import Posterior
 from gsure.random import Stream, generators
-from gsure.restoration import ddrm
-from gsure.sampling import Spacing, ddim, evaluating
+from gsure.restoration import choose_noise, context, ddrm
+from gsure.sampling import Spacing, ddim, dpm, evaluating
 
-Method = Literal["auto", "mean", "gaussian", "moments", "ddrm"]
+Method = Literal["auto", "mean", "gaussian", "context", "moments", "ddrm"]
 
 
 class Estimates(NamedTuple):
@@ -27,6 +28,9 @@ class Estimates(NamedTuple):
     mean: Float[Tensor, "b *n"]
     std: Float[Tensor, "b *n"]
     draws: Float[Tensor, "draws b *n"]
+    repeated: Bool[Tensor, "draws b"] | None = None
+    """Draws that were wrong at first, if they were checked; and those that are not in mean and std, which stand last."""
+    excluded: Bool[Tensor, "draws b"] | None = None
 
 
 @runtime_checkable
@@ -53,6 +57,9 @@ class Draws:
     eta_b: float
     spacing: Spacing
     seed: int
+    gaussian: Gaussian | None = None
+    """The preconditioner of moment matching."""
+    guard: Guard | None = None
 
     def options(self) -> dict[str, Any]:
         return {key: getattr(self, key) for key in ("method", "draws", "steps", "eta", "eta_b", "spacing", "seed")}
@@ -67,15 +74,83 @@ class Draws:
             for draw in range(self.draws)
             for g in generators(self.seed, Stream.RESTORE, draw, indices=indices, device=where)
         ]
-        if self.method == "ddrm":
-            xbar = ddrm(denoiser, many, self.steps, self.eta, self.eta_b, self.spacing, generator=generator)
-        else:
-            xbar = ddim(Posterior(denoiser, many), many.shape, self.steps, self.eta, self.spacing, generator=generator)
-        x = denoiser.basis.to_signal(xbar).cpu().reshape(self.draws, len(indices), *xbar.shape[1:])
-        return Estimates(x.mean(0), x.std(0, correction=min(1, len(x) - 1)), x)
+        xbar = self._draw(many, generator, self.steps)
+        shape = (self.draws, len(indices))
+        repeated = excluded = torch.zeros(shape, dtype=torch.bool)
+        if self.guard is not None:
+            is_bad = self.guard.rejects(xbar, many, denoiser.basis)
+            xbar, still_bad = self._again(xbar, is_bad, many, indices)
+            repeated, excluded = is_bad.cpu().reshape(shape), still_bad.cpu().reshape(shape)
+        x = denoiser.basis.to_signal(xbar).cpu().reshape(*shape, *xbar.shape[1:])
+        good_first = excluded.int().argsort(dim=0, stable=True)
+        kept = x.gather(0, good_first.reshape(*shape, *[1] * (x.ndim - 2)).expand_as(x))
+        return Estimates(*mean_and_std(x, excluded), kept, repeated, excluded)
 
     def mean(self, measurement: Measurement, indices: Sequence[int]) -> Float[Tensor, "b *n"]:
         return self(measurement, indices).mean
+
+    def _again(
+        self, xbar: Tensor, is_bad: Tensor, many: Measurement, indices: Sequence[int]
+    ) -> tuple[Tensor, Bool[Tensor, " b"]]:
+        """Bad draws anew, with other noise and twice as many steps; and which are still bad."""
+        where = is_bad.nonzero().flatten()
+        if self.guard is None or not len(where):
+            return xbar, is_bad
+        generator = [
+            generators(
+                self.seed,
+                Stream.RESTORE_AGAIN,
+                k // len(indices),
+                indices=[indices[k % len(indices)]],
+                device=xbar.device,
+            )[0]
+            for k in where.tolist()
+        ]
+        steps = min(2 * self.steps, self.denoiser.schedule.T)
+        drawn = self._draw(many[where], generator, steps)
+        still = self.guard.rejects(drawn, many[where], self.denoiser.basis)
+        return xbar.index_copy(0, where, drawn), is_bad.index_copy(0, where, still)
+
+    def _draw(self, measurement: Measurement, generator: Sequence[torch.Generator], steps: int) -> Tensor:
+        """One x̄ for each measurement. Moment matching without new noise follows the probability flow to second order."""
+        if self.method == "context":
+            return context(self.denoiser, measurement, steps, generator=generator)
+        if self.method == "ddrm":
+            return ddrm(self.denoiser, measurement, steps, self.eta, self.eta_b, self.spacing, generator=generator)
+        gaussian = None if self.gaussian is None else self.gaussian.to(measurement.ybar.device)
+        posterior = Posterior(self.denoiser, measurement, gaussian)
+        if self.eta == 0:
+            return dpm(posterior, measurement.shape, steps, self.spacing, generator=generator)
+        return ddim(posterior, measurement.shape, steps, self.eta, self.spacing, generator=generator)
+
+
+class Sampling(NamedTuple):
+    """What `restore` takes where you give nothing."""
+
+    steps: int
+    eta: float
+    spacing: Spacing
+
+
+def choose_sampling(
+    method: Method, is_complete: bool, steps: int | None, eta: float | None, spacing: Spacing | None
+) -> Sampling:
+    """The options of a method, as given or by default. `is_complete` if nothing is missing in any measurement."""
+    if method == "context":
+        return Sampling(20 if steps is None else steps, 0.0, "logsnr")
+    if method == "moments":
+        return Sampling(20 if steps is None else steps, 0.0 if eta is None else eta, spacing or "logsnr")
+    return Sampling(100 if steps is None else steps, *choose_noise(is_complete, eta, spacing))
+
+
+def fitting(gaussian: Gaussian | None, measurement: Measurement) -> Gaussian | None:
+    """The Gaussian, if it can be given measurements like these; one of rows needs masks that do not vary along rows."""
+    try:
+        if gaussian is not None:
+            gaussian.mean(measurement)
+    except ValueError:
+        return None
+    return gaussian
 
 
 @dataclass(frozen=True)

@@ -15,10 +15,22 @@ from gsure.basis import Basis
 from gsure.data.chunks import Chunks, open_folder, write_chunk
 from gsure.data.measurements import Measurements, Signals, as_complex, open_clean, open_measurements
 from gsure.data.memory import hold_signals, save
+from gsure.denoiser import ResidualDenoiser
 from gsure.display import Bar, bar, with_error
 from gsure.files import record_request, replacing
 from gsure.gaussian import About, Fitted
-from gsure.inference.methods import ByGaussian, Draws, Method, OneCall, Restorer, in_basis
+from gsure.inference.guard import Guard, Tally
+from gsure.inference.methods import (
+    ByGaussian,
+    Draws,
+    Method,
+    OneCall,
+    Restorer,
+    Sampling,
+    choose_sampling,
+    fitting,
+    in_basis,
+)
 from gsure.inference.volumes import Format, check_volumes, write_volumes
 from gsure.judging import Baselines, Verdict, choose_judged, difference_of_scores, judge_differences, predict_hidden
 from gsure.measurement import Measurement
@@ -86,10 +98,10 @@ def restore(
     *,
     draws: int = 8,
     method: Method = "auto",
-    steps: int = 100,
-    eta: float = 0.85,
+    steps: int | None = None,
+    eta: float | None = None,
     eta_b: float = 1.0,
-    spacing: Spacing = "even",
+    spacing: Spacing | None = None,
     checkpoint: CheckpointName = "best",
     weights: Weights | None = None,
     network: nn.Module | None = None,
@@ -111,9 +123,11 @@ def restore(
     The summary starts with a verdict: is the model better than total variation and than the Gaussian prior of the run? It
     compares PSNRs if `clean` is given, or else predictions of measured entries that are hidden from all of them.
 
-    method          `auto` takes `mean`, one call of a network that was trained for it, with standard deviations of samples;
-                    or else `ddrm`. `moments` is more accurate than ddrm and several times as costly; its `eta` is that of
-                    DDIM; `gaussian` is the Gaussian prior of the run, in closed form
+    method          `auto` takes the mean from one call of a network that was trained for it (`mean`), and standard deviations
+                    from samples: by `context` if it was trained for that too, or else by `ddrm`. A model of another kind
+                    restores by `ddrm` alone. `moments` is more accurate than ddrm and several times as costly; its `eta` is
+                    that of DDIM; `gaussian` is the Gaussian prior of the run, in closed form
+    steps, eta, spacing  by default those that suit the method and what is missing; the summary has them
     weights         averaged or raw; by default those that validated best
     network, basis  your own, if the run was trained with such
     clean           clean signals behind the measurements: PSNRs are added to the summary
@@ -124,21 +138,26 @@ def restore(
     request = record_request("restore", locals())
     _refuse_options(draws, batch, limit, method, eta, eta_b, out, volumes)
     loaded = open_model(model, checkpoint, basis, network, device, weights)
-    data = _open(measurements, loaded, steps)
+    data = _open(measurements, loaded)
+    method, drawn_by = choose_method(method, loaded)
+    sampling = choose_sampling(drawn_by, float(data.coverage.min()) == 1, steps, eta, spacing)
+    if drawn_by != "context":
+        times(loaded.denoiser.schedule, sampling.steps, sampling.spacing)  # refuses what is impossible
     signals = None if clean is None else open_clean(clean, data)
     prior = open_stored_prior(loaded)
-    posterior = _make_restorer(loaded, prior, method, draws, steps, eta, eta_b, spacing, seed)
+    posterior = _make_restorer(loaded, prior, data, method, draws, sampling, eta_b, seed)
     if volumes is not None:
         check_volumes(tuple(data.shape), data.header["complex"])
     n, at_once = len(data) if limit is None else min(limit, len(data)), max(1, batch // draws)
     made_of = {"step": loaded.step, "weights": loaded.checksum, "fingerprint": data.fingerprint()}
     made_of |= {**posterior.options(), "batch": batch, "baselines": baselines}
-    done = {"restored": n, "draws": draws, "method": posterior.options()["method"]}
+    done: dict[str, Any] = {"restored": n, **posterior.options()}
     others = None if done["method"] == "gaussian" else prior
     with bar("restoring", n, progress) as advance:
         work = _Work(posterior, data, loaded.denoiser.basis, others, n, seed, baselines, advance)
         if out is None:
             found, drawn = work.in_memory(at_once, made_of)
+            done |= work.tally.summary(n, draws)
             return Restored(found, work.verdict(found, signals) | done | _scores(found, signals), drawn)
         folder = Path(out)
         kept = folder / "measurements.h5" if data.path is None else data.path.resolve()
@@ -148,6 +167,7 @@ def restore(
         if not work.in_files(Chunks(folder, n, at_once), made_of):
             return Restored({}, {"folder": str(folder), "restored": "another process has not finished"}, None, folder)
         found = {kind: Signals(folder / kind).subset(np.arange(n)) for kind in work.kinds}
+        done |= Tally.read(folder / "guard").summary(n, draws)
         verdict = work.verdict(found, signals)
     if volumes is not None:
         write_volumes(folder, work.kinds, volumes)
@@ -156,44 +176,53 @@ def restore(
     return restored
 
 
+def choose_method(method: Method, loaded: Loaded) -> tuple[Method, Method]:
+    """The method that gives the mean, and the one that gives samples. `auto` takes what the model was trained for."""
+    purpose = "generate" if loaded.config is None else loaded.config.settings.purpose
+    can_draw: Method = "context" if purpose == "both" else "ddrm"
+    if method == "auto":
+        method = "ddrm" if purpose == "generate" else "mean"
+    if method in ("mean", "context") and not loaded.denoiser.mask_conditioned:
+        raise ValueError(
+            f"--method {method} needs a mask-conditioned network, and that of this model is not: use --method ddrm, or train "
+            "with --base gaussian."
+        )
+    if method == "context" and not isinstance(loaded.denoiser, ResidualDenoiser):
+        raise ValueError("--method context needs a model of --base gaussian, which knows the noise of each entry.")
+    return method, can_draw if method == "mean" else method
+
+
 def _make_restorer(
     loaded: Loaded,
     prior: Fitted | None,
+    data: Measurements,
     method: Method,
     draws: int,
-    steps: int,
-    eta: float,
+    sampling: Sampling,
     eta_b: float,
-    spacing: Spacing,
     seed: int,
 ) -> Restorer:
-    """`auto` takes the mean from one call, if the model was trained for that, and otherwise from samples by DDRM."""
-    denoiser, config = loaded.denoiser, loaded.config
-    trained_for_it = config is not None and config.settings.purpose != "generate"
-    if method == "auto":
-        method = "mean" if trained_for_it else "ddrm"
+    denoiser, drawn_by = loaded.denoiser, choose_method(method, loaded)[1]
     if method == "gaussian":
         if prior is None:
             raise ValueError("--method gaussian needs a run, which has a Gaussian prior: this is a denoiser alone.")
         return ByGaussian(prior.gaussian, denoiser.basis, draws, seed)
-    if method != "mean":
-        return Draws(denoiser, method, draws, steps, eta, eta_b, spacing, seed)
-    if not denoiser.mask_conditioned:
-        raise ValueError(
-            "--method mean restores in one call, which needs a mask-conditioned network, and that of this model is not: use "
-            "--method ddrm, or train with --base gaussian."
-        )
-    return OneCall(Draws(denoiser, "ddrm", draws, steps, 1.0, eta_b, "quadratic", seed))
+    some = in_basis(data[choose_judged(len(data), data.shape)], data, denoiser.basis)
+    known = None if prior is None or method != "moments" else fitting(prior.gaussian, some)
+    guard = Guard.of(some, denoiser.basis, data.coverage)
+    steps, eta, spacing = sampling
+    posterior = Draws(denoiser, drawn_by, draws, steps, eta, eta_b, spacing, seed, known, guard)
+    return OneCall(posterior) if method == "mean" else posterior
 
 
 def _refuse_options(
-    draws: int, batch: int, limit: int | None, method: str, eta: float, eta_b: float, out: Any, volumes: Any
+    draws: int, batch: int, limit: int | None, method: str, eta: float | None, eta_b: float, out: Any, volumes: Any
 ) -> None:
     if draws < 1 or batch < 1 or (limit is not None and limit < 1):
         raise ValueError(f"draws, batch and limit must be at least 1, but are {draws}, {batch} and {limit}.")
     if method not in get_args(Method):
         raise ValueError(f"--method is one of {', '.join(get_args(Method))}, not {method!r}.")
-    if not (0 <= eta <= 1 and 0 <= eta_b <= 1):
+    if not ((eta is None or 0 <= eta <= 1) and 0 <= eta_b <= 1):
         raise ValueError(f"--eta and --eta-b must lie between 0 and 1, but are {eta} and {eta_b}.")
     if volumes is not None and volumes not in get_args(Format):
         raise ValueError(f"--volumes is one of {', '.join(get_args(Format))}, not {volumes!r}.")
@@ -216,6 +245,7 @@ class _Work:
     advance: Bar
     unconverged: list[int] = field(default_factory=list)
     """Images of each batch for which total variation did not converge."""
+    tally: Tally = field(default_factory=Tally)
 
     @property
     def kinds(self) -> tuple[str, ...]:
@@ -253,6 +283,8 @@ class _Work:
             )
         found, others = self.posterior(measurement, where.tolist()), self.baselines(measurement)
         self.unconverged.append(others.unconverged)
+        if found.repeated is not None and found.excluded is not None:
+            self.tally.add(where.tolist(), found.repeated, found.excluded)
         return {"mean": found.mean, "std": found.std, "draw": found.draws[0]} | others.signals, found.draws
 
     def verdict(self, found: Mapping[str, Signals], clean: Signals | None) -> dict[str, str]:
@@ -310,14 +342,16 @@ class _Work:
             if not chunks.is_done(number, self.kinds):
                 some = self.data.subset(where)
                 scales, offsets = some.scales().tolist(), some.offsets().tolist()
-                for kind, values in self.estimates(where)[0].items():
+                found = self.estimates(where)[0]
+                self.tally.write(chunks.folder / "guard" / f"shard-{number:05d}.json", where.tolist())
+                for kind, values in found.items():
                     path, offset = chunks.folder / kind / Chunks.name(number), None if kind == "std" else offsets
                     write_chunk(path, values, some.groups(), made_of, is_complex, scales, offset)
             self.advance(len(where))
         return all(chunks.is_done(number, self.kinds) for number in range(len(chunks)))
 
 
-def _open(measurements: str | Path | Measurements, loaded: Loaded, steps: int) -> Measurements:
+def _open(measurements: str | Path | Measurements, loaded: Loaded) -> Measurements:
     """Measurements that the model can restore, in their own basis."""
     denoiser = loaded.denoiser
     name = type(denoiser.basis).__name__ if loaded.config is None else loaded.config.data_info.basis
@@ -342,7 +376,6 @@ def _open(measurements: str | Path | Measurements, loaded: Loaded, steps: int) -
             f"{data.name} has noise of std up to {data.max_std:.4g}, above the schedule's largest level, {largest:.4g}: such "
             "an entry carries no information; remove it from the mask."
         )
-    times(denoiser.schedule, steps)  # refuses what is impossible
     return data
 
 

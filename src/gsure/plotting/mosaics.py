@@ -55,21 +55,42 @@ class Picture(NamedTuple):
     height: int
     is_coarse: bool
     """Whether it has so few pixels that the page shows them as squares."""
+    tiles: "Tiles | None" = None
+
+
+class Tiles(NamedTuple):
+    """How many pictures a mosaic has, and where they are, in pixels of the signals."""
+
+    n: int
+    columns: int
+    width: int
+    height: int
+
+    @property
+    def gap(self) -> int:
+        return max(1, round(max(self.height, self.width) / 16))
+
+    @property
+    def breadth(self) -> int:
+        """Of the mosaic."""
+        return self.columns * (self.width + self.gap) - self.gap
 
 
 def mosaic(pictures: Sequence[Tensor], columns: int, alt: str) -> Picture:
     """Pictures in rows. The gaps are transparent because a page may be light or dark."""
     in_colour = any(picture.ndim == 3 for picture in pictures)
     tiles = [_tile(picture, in_colour) for picture in pictures]
-    canvas = _lay(tiles, columns, np.zeros(4 if in_colour else 2, np.uint8))
-    return _encode(Image.fromarray(canvas, "RGBA" if in_colour else "LA"), alt, pictures[0].shape[0])
+    canvas, layout = _lay(tiles, columns, np.zeros(4 if in_colour else 2, np.uint8))
+    picture = _encode(Image.fromarray(canvas, "RGBA" if in_colour else "LA"), alt, pictures[0].shape[0])
+    return picture._replace(tiles=layout)
 
 
 def heat_maps(values: Sequence[Tensor], columns: int, largest: float, alt: str) -> Picture:
     """Maps (h, w) of numbers, in colours from black (0) through red to yellow (`largest`)."""
     tiles = [(v / largest).clamp(0, 1).mul(CLEAR - 1).round().to(torch.uint8).numpy()[..., None] for v in values]
-    canvas = _lay(tiles, columns, np.array([CLEAR], np.uint8))[..., 0]
-    return _encode(_in_palette(canvas), alt, values[0].shape[0], transparency=CLEAR)
+    canvas, layout = _lay(tiles, columns, np.array([CLEAR], np.uint8))
+    picture = _encode(_in_palette(canvas[..., 0]), alt, values[0].shape[0], transparency=CLEAR)
+    return picture._replace(tiles=layout)
 
 
 def colour_bar(alt: str) -> Picture:
@@ -102,15 +123,15 @@ def _tile(picture: Tensor, in_colour: bool) -> np.ndarray:
     return torch.cat([values, torch.full_like(values[..., :1], 255)], -1).numpy()
 
 
-def _lay(tiles: Sequence[np.ndarray], columns: int, empty: np.ndarray) -> np.ndarray:
+def _lay(tiles: Sequence[np.ndarray], columns: int, empty: np.ndarray) -> tuple[np.ndarray, Tiles]:
     height, width, depth = tiles[0].shape
-    gap = max(1, round(max(height, width) / 16))
-    rows, columns = math.ceil(len(tiles) / columns), min(columns, len(tiles))
-    canvas = np.broadcast_to(empty, (rows * (height + gap) - gap, columns * (width + gap) - gap, depth)).copy()
+    layout = Tiles(len(tiles), min(columns, len(tiles)), width, height)
+    gap, rows = layout.gap, math.ceil(len(tiles) / columns)
+    canvas = np.broadcast_to(empty, (rows * (height + gap) - gap, layout.breadth, depth)).copy()
     for k, tile in enumerate(tiles):
-        top, left = k // columns * (height + gap), k % columns * (width + gap)
+        top, left = k // layout.columns * (height + gap), k % layout.columns * (width + gap)
         canvas[top : top + height, left : left + width] = tile
-    return canvas
+    return canvas, layout
 
 
 def _palette() -> np.ndarray:

@@ -106,6 +106,12 @@ class Drawn:
         return {name: str(path) for name, path in as_dict(self.request.get("inputs")).items()}
 
     @property
+    def slices(self) -> int:
+        """How many restorations at the beginning belong to one volume."""
+        groups = self.signals["mean"].groups()
+        return next((k for k, group in enumerate(groups) if group != groups[0]), len(groups))
+
+    @property
     def data(self) -> str:
         return self.inputs.get("data", "?")
 

@@ -1,6 +1,7 @@
 """The pictures of the page: measurements, samples, restorations and their uncertainty."""
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -9,6 +10,7 @@ from torch import Tensor
 
 from gsure.basis import Basis
 from gsure.data.measurements import Measurements, Signals, open_clean, open_measurements
+from gsure.data.scaling import evenly_spread
 from gsure.display import number
 from gsure.plotting import mosaics, root_sum_of_squares
 from gsure.plotting.mosaics import Picture
@@ -17,6 +19,9 @@ from gsure.report.words import is_picture, shape, source
 
 VALUES = 1_500_000
 """The largest number of pixels of all pictures together, which keeps a page below 3 MB."""
+
+SLICES = 24
+"""Slices of a volume on the page, at most."""
 
 
 @dataclass(frozen=True)
@@ -36,8 +41,10 @@ class Restored:
     rows: tuple[Shown, ...]
     maps: tuple[Shown, ...]
     bar: Picture
-    largest: str
+    largest: str  # in the units of the raw data
     has_errors: bool
+    is_volume: bool
+    """Whether the pictures are slices of one volume."""
 
 
 @dataclass
@@ -55,7 +62,8 @@ class Gallery:
         is_large = self.is_image and max(data_info.shape[-2:]) > 64
         self.columns, self.rows, self.across = (4, 2, 4) if is_large else (6, 6, 8)
         folders, restored = len(self.facts.samples), len(self.facts.restorations)
-        tiles = self.columns * self.rows * (2 + folders) + self.across * (2 + 3 * restored) + 48
+        most = max([self.across, *(len(self._positions(drawn)) for drawn in self.facts.restorations)])
+        tiles = self.columns * self.rows * (2 + folders) + most * (2 + 3 * restored) + 48
         colours = 3 if self.is_image and data_info.shape[0] == 3 else 1
         self.side = max(24, math.isqrt(VALUES // (tiles * colours)))
 
@@ -112,7 +120,7 @@ class Gallery:
 
     def _restored_panel(self, drawn: Drawn) -> Shown:
         n = min(4, len(drawn.signals["mean"]))
-        columns = self._columns(drawn, n)
+        columns = self._columns(drawn, range(n))
         spread = root_sum_of_squares(drawn.signals["std"][:n])
         largest = _largest([spread])
         uncertain = [mosaics.colormap(one, largest) for one in mosaics.shrink(spread[:, None], self.side)[:, 0]]
@@ -124,29 +132,34 @@ class Gallery:
         alt = f"{n} rows of pictures with a measurement and its restoration. From left to right: {names}."
         return Shown("Restorations", f"From left to right: {names}.", mosaics.mosaic(tiles, 4, alt))
 
-    def _measured(self, data: Measurements, positions: range) -> list[Tensor]:
+    def _positions(self, drawn: Drawn) -> list[int]:
+        """Of the restorations to show: the first ones; of a volume, slices from all of it."""
+        first = range(min(self.across, len(drawn.signals["mean"])))
+        return evenly_spread(SLICES, drawn.slices).tolist() if drawn.slices > self.across else list(first)
+
+    def _measured(self, data: Measurements, positions: Sequence[int]) -> list[Tensor]:
         """Measurements as pictures: missing pixels are blue; missing coefficients of other bases are zero."""
         measurement = data[list(positions)]
         kept = measurement.mask.expand_as(measurement.ybar).amax(1) if data.basis.is_signal else None
         return mosaics.as_pictures(data.basis.to_signal(measurement.ybar), data.header["complex"], self.side, kept)
 
-    def _columns(self, drawn: Drawn, n: int) -> dict[str, list[Tensor]]:
-        """Pictures of the first n: measured, mean, draw, and clean if it is known."""
+    def _columns(self, drawn: Drawn, where: Sequence[int]) -> dict[str, list[Tensor]]:
+        """Pictures of some restorations: measured, mean, draw, and clean if it is known."""
         is_complex, data = drawn.signals["mean"].header["complex"], self.data(drawn.data)
         kinds = [kind for kind in drawn.signals if kind != "std"]
-        found = {kind: mosaics.as_pictures(drawn.signals[kind][:n], is_complex, self.side) for kind in kinds}
-        found["measured"] = found["baseline"] if data is None else self._measured(data, range(n))
-        if (truth := self._truth(drawn, n)) is not None:
+        found = {kind: mosaics.as_pictures(drawn.signals[kind][list(where)], is_complex, self.side) for kind in kinds}
+        found["measured"] = found["baseline"] if data is None else self._measured(data, where)
+        if (truth := self._truth(drawn, where)) is not None:
             found["clean"] = mosaics.as_pictures(truth, is_complex, self.side)
         return found
 
-    def _truth(self, drawn: Drawn, n: int) -> Tensor | None:
+    def _truth(self, drawn: Drawn, where: Sequence[int]) -> Tensor | None:
         run, path = drawn.run or self.facts.main, drawn.summary.get("clean")
         for evaluation in self.facts.evaluations:
             if evaluation.drawn is not None and evaluation.drawn.path == drawn.path:
                 path = as_dict(evaluation.values.get("reference")).get("path", path)
         clean = self.clean(run, self.data(drawn.data), path)
-        return None if clean is None else clean[:n]
+        return None if clean is None else clean[list(where)]
 
     def samples(self) -> list[Shown]:
         """A grid of samples of each folder, and a grid of clean signals to compare with."""
@@ -203,15 +216,16 @@ class Gallery:
         return [self._restored(group) for group in groups.values()]
 
     def _restored(self, group: list[Drawn]) -> Restored:
-        n = min(self.across, *(len(drawn.signals["mean"]) for drawn in group))
-        truth, names = self._truth(group[0], n), _names(group)
+        where = min((self._positions(drawn) for drawn in group), key=len)
+        truth, names = self._truth(group[0], where), _names(group)
         maps: list[tuple[str, str, str, Tensor]] = []
         for drawn, name in zip(group, names, strict=True):
-            spread = root_sum_of_squares(drawn.signals["std"][:n])
+            scale = torch.from_numpy(drawn.signals["std"].scales()[where]).reshape(-1, 1, 1).float()
+            spread = scale * root_sum_of_squares(drawn.signals["std"][where])
             alt = f"Maps of the standard deviation of the draws of the model {name}: bright where it is uncertain."
             maps.append((name, "uncertainty: standard deviation of the draws", alt, spread))
             if truth is not None:
-                error = root_sum_of_squares(drawn.signals["mean"][:n] - truth)
+                error = scale * root_sum_of_squares(drawn.signals["mean"][where] - truth)
                 alt = f"Maps of the error of the restorations by the model {name}: bright where the error is large."
                 maps.append((name, "error: distance from the truth", alt, error))
         largest = _largest([values for *_, values in maps])
@@ -219,18 +233,19 @@ class Gallery:
         for name, words, alt, values in maps:
             tiles = list(mosaics.shrink(values[:, None], self.side)[:, 0])
             shown.append(Shown(name, words, mosaics.heat_maps(tiles, self.across, largest, alt)))
-        end = number(largest, 3)
+        end, rows = number(largest, 3), tuple(self._restored_rows(group, names, where))
         bar = mosaics.colour_bar(f"Colour bar from black, 0, to yellow, {end}.")
-        rows = tuple(self._restored_rows(group, names, n))
-        return Restored(self._seen(group[0], n), rows, tuple(shown), bar, end, truth is not None)
+        is_volume = min(drawn.slices for drawn in group) > self.across
+        about = self._seen(group[0], where, is_volume)
+        return Restored(about, rows, tuple(shown), bar, end, truth is not None, is_volume)
 
-    def _restored_rows(self, group: list[Drawn], names: list[str], n: int) -> list[Shown]:
+    def _restored_rows(self, group: list[Drawn], names: list[str], where: Sequence[int]) -> list[Shown]:
         """The measurements, their restorations by each model, and the truth if it is known."""
 
         def row(title: str, words: str, tiles: list[Tensor], alt: str) -> Shown:
             return Shown(title, words, mosaics.mosaic(tiles, self.across, alt))
 
-        columns = [self._columns(drawn, n) for drawn in group]
+        columns, n = [self._columns(drawn, where) for drawn in group], len(where)
         rows = [row("measured", "input", columns[0]["measured"], f"{n} incomplete, noisy measurements.")]
         for kind, title in (("total_variation", "total variation"), ("gaussian", "Gaussian prior")):
             for drawn, column in zip(group, columns, strict=True):
@@ -248,10 +263,11 @@ class Gallery:
             rows.append(row("truth", "clean, not an input", columns[0]["clean"], alt))
         return rows
 
-    def _seen(self, drawn: Drawn, n: int) -> str:
+    def _seen(self, drawn: Drawn, where: Sequence[int], is_volume: bool) -> str:
         """Whether the model was trained on these measurements."""
         total = len(drawn.signals["mean"])
-        words = f"The first {n} of {number(total)} restored measurements of {self.facts.shown(drawn.data)}."
+        which = f"{len(where)} slices of the first volume" if is_volume else f"The first {len(where)}"
+        words = f"{which} of {number(total)} restored measurements of {self.facts.shown(drawn.data)}."
         run, data = drawn.run, self.data(drawn.data)
         if run is None or data is None:
             return words

@@ -1,6 +1,8 @@
 """Write the page: collect the results, describe and draw them, and fill the template."""
 
+import base64
 import datetime
+import hashlib
 import importlib.metadata
 import math
 import platform
@@ -50,7 +52,12 @@ def write_report(
 
 
 def render(facts: Facts, request: Request, basis: Basis | None = None) -> str:
-    """The page as HTML. It has no scripts, fonts or images from elsewhere, and tells the browser to load nothing."""
+    """The page as HTML. It has no fonts or images from elsewhere, and tells the browser to load nothing.
+
+    The browser runs only the script with the stated hash, and no other that a text on the page might contain.
+    """
+    script = (Path(__file__).parent / "page.js").read_text()
+    digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
     environment = Environment(
         loader=FileSystemLoader(Path(__file__).parent),
         autoescape=True,
@@ -63,6 +70,8 @@ def render(facts: Facts, request: Request, basis: Basis | None = None) -> str:
     styles = choose_styles([list(ROLES).index(one.role) for one in facts.runs])
     contents: dict[str, Any] = {
         "facts": facts,
+        "script": Markup(script),
+        "script_hash": Markup(f"sha256-{digest}"),
         "run": run,
         "name": facts.root.name,
         "one": words.thing(run.config.data_info),

@@ -155,7 +155,7 @@ def _fit_to_budget(
         ready.run.write_config(dataclasses.replace(ready.config, settings=found[0]))
     accelerator.wait_for_everyone()
     config = ready.config
-    again = {"clean": options["clean"], "resume": True}
+    again = {"clean": options["clean"], "resume": True, "write": False}  # the folder has everything
     data = ready.run.own_data if ready.run.own_data.exists() else config.data
     resumed = setup(accelerator, data, ready.run, found[0], config.request, **again)
     return resumed._replace(notes=[note for note in resumed.notes if "steps" not in note])

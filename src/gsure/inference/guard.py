@@ -1,0 +1,124 @@
+"""Recognise draws that cannot be right: they contradict their own measurement, or leave the range of the data.
+
+A sampler can diverge for single draws, for example where a network is poor at some noise level. Such a draw would spoil the
+mean and the standard deviation of all draws.
+"""
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import torch
+from jaxtyping import Bool, Float
+from torch import Tensor
+
+from gsure.basis import Basis
+from gsure.files import read_json, replacing
+from gsure.measurement import Measurement
+
+TOLERANCE = 0.05
+"""Residual that a network may leave without any noise, as a share of the root mean square of the measured entries."""
+CHI2 = 4.0
+"""Largest χ² per measured entry, for many entries: a residual twice as large as noise and tolerance."""
+PEAK, POWER = 3.0, 1.5
+"""Largest value, and largest root mean square of a signal, over those of the measurements."""
+
+SHOWN = 8
+"""Measurements that the summary names."""
+
+
+def chi_squared(xbar: Float[Tensor, "b *n"], measurement: Measurement) -> Float[Tensor, " b"]:
+    """Σ (ȳ - x̄)²/(std² + tolerance²) over the measured entries, per entry. A draw from the posterior has 1 or less."""
+    mask = measurement.mask.expand_as(xbar)
+    kept = mask.flatten(1).sum(1).clamp(min=1)
+    size = (measurement.ybar.square().flatten(1).sum(1) / kept).reshape(-1, *[1] * (xbar.ndim - 1))
+    allowed = measurement.std**2 + TOLERANCE**2 * size
+    away = mask * (measurement.ybar - xbar).square() / torch.where(allowed > 0, allowed, 1.0)
+    return away.flatten(1).sum(1) / kept
+
+
+@dataclass(frozen=True)
+class Guard:
+    """What draws are compared with, in addition to their own measurement."""
+
+    peak: float
+    """The largest absolute value of the pseudo-inverse."""
+    power: float
+    """The largest root mean square of a signal, with missing entries as large as measured ones."""
+
+    @staticmethod
+    def of(measurement: Measurement, basis: Basis, coverage: Float[Tensor, "..."]) -> "Guard":
+        """From measurements of the same file. `coverage` is the share of measurements that have an entry."""
+        squares = measurement.ybar.square() / torch.where(coverage > 0, coverage, 1.0)
+        power = float(squares.flatten(1).mean(1).sqrt().max())
+        return Guard(float(basis.to_signal(measurement.ybar).abs().max()), power)
+
+    def rejects(self, xbar: Float[Tensor, "b *n"], measurement: Measurement, basis: Basis) -> Bool[Tensor, " b"]:
+        """Which draws are wrong; each is judged on its own.
+
+        The limit of χ² allows for its own standard deviation √(2/k) of k entries, five times.
+        """
+        kept = measurement.mask.expand_as(xbar).flatten(1).sum(1).clamp(min=1)
+        limit = CHI2 * (1 + 5 * (2 / kept).sqrt())
+        contradicts = ~(chi_squared(xbar, measurement) <= limit)  # also what is not finite
+        x = basis.to_signal(xbar).flatten(1)
+        too_large = ~(x.abs().amax(1) <= PEAK * self.peak) | ~(x.square().mean(1).sqrt() <= POWER * self.power)
+        return contradicts | (too_large & (self.peak > 0))
+
+
+def mean_and_std(
+    x: Float[Tensor, "draws b *n"], is_bad: Bool[Tensor, "draws b"]
+) -> tuple[Float[Tensor, "b *n"], Float[Tensor, "b *n"]]:
+    """Over the draws that are not bad; over all of them where all are."""
+    used = torch.where(is_bad.all(0), True, ~is_bad)
+    weight = used.to(x).reshape(*used.shape, *[1] * (x.ndim - 2))
+    count = weight.sum(0)
+    x = torch.where(weight > 0, x, 0.0)  # bad draws may be infinite
+    mean = x.sum(0) / count
+    squares = (weight * (x - mean).square()).sum(0)
+    return mean, (squares / (count - 1).clamp(min=1)).sqrt()
+
+
+@dataclass
+class Tally:
+    """How many draws were repeated and excluded, by position of the measurement in its file."""
+
+    repeated: dict[int, int] = field(default_factory=dict)
+    excluded: dict[int, int] = field(default_factory=dict)
+
+    def add(self, where: Sequence[int], repeated: Bool[Tensor, "draws b"], excluded: Bool[Tensor, "draws b"]) -> None:
+        for counts, found in ((self.repeated, repeated), (self.excluded, excluded)):
+            counts.update(dict(zip(where, found.sum(0).tolist(), strict=True)))
+
+    def write(self, path: Path, where: Sequence[int]) -> None:
+        """The counts of some measurements."""
+        some = {k: [self.repeated.get(k, 0), self.excluded.get(k, 0)] for k in where}
+        path.parent.mkdir(exist_ok=True)
+        with replacing(path) as temporary:
+            temporary.write_text(json.dumps(some))
+
+    @staticmethod
+    def read(folder: Path) -> "Tally":
+        """What all processes counted."""
+        found = Tally()
+        for path in sorted(folder.glob("shard-*.json")):
+            for position, (repeated, excluded) in read_json(path).items():
+                found.repeated[int(position)], found.excluded[int(position)] = repeated, excluded
+        return found
+
+    def summary(self, n: int, draws: int) -> dict[str, str]:
+        """What a user must know of the first n measurements; empty if all draws were good."""
+        said = {}
+        if repeated := sum(count for k, count in self.repeated.items() if k < n):
+            why = "contradicted their measurement or left the range of the data"
+            said["repeated draws"] = f"{repeated:,} of {n * draws:,} {why}"
+        bad = {k: count for k, count in sorted(self.excluded.items()) if count and k < n}
+        if bad:
+            which = [f"{k} (all)" if count == draws else str(k) for k, count in bad.items()]
+            more = f" and {len(which) - SHOWN:,} more" if len(which) > SHOWN else ""
+            named = f"measurements {', '.join(which[:SHOWN])}{more}"
+            said["excluded draws"] = (
+                f"{sum(bad.values()):,} of {n * draws:,} are still wrong after smaller steps: {named}"
+            )
+        return said
