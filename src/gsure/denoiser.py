@@ -157,9 +157,9 @@ class ResidualDenoiser(BaseDenoiser):
 
     def estimate(self, measurement: Measurement) -> Float[Tensor, "b *n"]:
         base = self._base(measurement.ybar)
-        if base.real_images:
-            measurement = with_conjugates(measurement, self.basis)
         g, phase = self._gaussian(base, measurement)
+        if base.real_images:  # entry k also tells entry -k
+            measurement = with_conjugates(measurement, self.basis)
         ybar, mask, std = measurement.ybar, measurement.mask, measurement.std
         d = base.variances.mean().sqrt().to(ybar)
         c_out = torch.where(mask == 1, d * std / (std**2 + d**2).sqrt(), d)

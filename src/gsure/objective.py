@@ -277,8 +277,10 @@ class Prediction:
     ) -> Float[Tensor, " b"]:
         """The loss of each sample on what is not shown of `target`: the measurement itself, or the clean signal behind it."""
         target = measurement if target is None else target
-        shown = self.show(measurement, as_generators(generator, measurement.ybar.device))
-        away = denoiser.estimate(shown) - target.ybar
+        generator = as_generators(generator, measurement.ybar.device)
+        shown = self.show(measurement, generator)
+        with forked(seed_from(generator), measurement.ybar.device):  # dropout
+            away = denoiser.estimate(shown) - target.ybar
         return (target.mask * (1 - shown.mask) * away**2).flatten(1).mean(1) / self.error
 
     def in_context(
@@ -302,7 +304,8 @@ class Prediction:
         full = torch.where(measurement.mask == 1, measurement.ybar, imputed)
         x_s = torch.where(shown.mask == 1, shown.ybar, full + noise)
         std = torch.where(shown.mask == 1, shown.std, s)
-        xbar_hat = denoiser.estimate(Measurement._trusted(x_s, x_s.new_ones([1] * x_s.ndim), std))
+        with forked(seed_from(generator), x_s.device):  # dropout
+            xbar_hat = denoiser.estimate(Measurement._trusted(x_s, x_s.new_ones([1] * x_s.ndim), std))
         rho = (target.mask * target.std) ** 2 / s**2
         away = (1 - rho) * xbar_hat + rho * x_s - target.ybar
         expected = self.error * s**2 / (self.error + s**2)

@@ -242,13 +242,11 @@ def unpack_hermitian(vectors: Float[Tensor, "b r w"], mirror: Int[Tensor, " w"])
 
 
 def with_conjugates(measurement: Measurement, basis: Basis) -> Measurement:
-    """If images are real, an entry k also tells entry -k; where both were measured, their mean has less noise."""
-    ybar = measurement.ybar
-    mask, std = (part.expand(len(ybar), *part.shape[1:]) for part in (measurement.mask, measurement.std))
-    other = basis.conjugates(mask)
+    """If images are real, an entry k also tells entry -k; where both were measured, their mean by precision has less noise."""
+    ybar, mask, std = measurement.ybar, measurement.mask, measurement.std
+    precision = (mask / std.clamp(min=1e-6) ** 2).expand(len(ybar), *torch.broadcast_shapes(mask.shape, std.shape)[1:])
+    both = precision + basis.conjugates(precision)
     sign = torch.tensor([1.0, -1.0]).to(ybar).repeat(ybar.shape[1] // 2).reshape(1, -1, *[1] * (ybar.ndim - 2))
-    count = (mask + other).clamp(min=1)
-    variance = (mask * std**2 + basis.conjugates(mask * std**2)) / count**2
-    return Measurement._trusted(
-        (ybar + sign * basis.conjugates(ybar)) / count, (mask + other).clamp(max=1), variance.sqrt()
-    )
+    share = torch.where(both > 0, precision / both.clamp(min=1e-30), 0.0)
+    mean = share * ybar + sign * basis.conjugates(share) * basis.conjugates(ybar)
+    return Measurement._trusted(mean, (both > 0).to(ybar), both.clamp(min=1e-30).rsqrt() * (both > 0))

@@ -1,0 +1,135 @@
+"""Settings that fit the data, budgets of time, and the tasks of a run."""
+
+import dataclasses
+import json
+
+import numpy as np
+import pytest
+import torch
+from running import final, make_files, same
+
+import gsure
+from gsure.cli import main
+from gsure.corruption import Lines, Noise
+from gsure.data.sources import open_source
+from gsure.training.auto import choose_settings, fit_to_budget
+from gsure.training.run import Run
+from gsure.training.settings import Settings
+
+SMALL = {
+    "width": 8,
+    "multipliers": (1, 2),
+    "batch": 8,
+    "held_out": 0.2,
+    "validate_on": 8,
+    "steps": 9,
+    "impute_count": 40,
+}
+
+
+@pytest.fixture(scope="module")
+def files(tmp_path_factory):
+    folder = make_files(tmp_path_factory.mktemp("digits"))
+    gsure.corrupt(open_source("phantom", size=16, n=60), folder / "k.h5", Lines(R=2.0), 0.05, clean=folder / "kc.h5")
+    return folder
+
+
+def chosen(data, **changes) -> Settings:
+    return choose_settings(data, changes, timed=False).settings
+
+
+def test_settings_fit_the_data(files, tmp_path):
+    missing, noisy = gsure.open(files / "k.h5"), tmp_path / "n.h5"
+    gsure.corrupt(open_source("digits"), noisy, Noise(), 0.3, limit=80)
+    assert (chosen(missing).purpose, chosen(missing).base) == ("both", "gaussian")
+    assert (chosen(gsure.open(noisy)).purpose, chosen(gsure.open(noisy)).base) == ("generate", "none")
+    assert chosen(missing, purpose="restore").purpose == "restore"
+    assert chosen(missing, network="mlp").base == "none"
+    assert chosen(missing).steps == 0
+    assert chosen(missing).minutes == 15
+    assert chosen(missing, steps=30).impute_at == (20,)
+    for choice in choose_settings(missing, timed=False).choices:
+        assert len(choice.reason) > 5
+
+
+def test_a_budget_becomes_a_number_of_steps():
+    settings = Settings(steps=0, minutes=10.0, purpose="both", base="gaussian")
+    found = fit_to_budget(settings, (0.1, 0.2), 0.01, 600.0, n=5000)
+    trained = found.impute_at[0] * 0.1 + (found.steps - found.impute_at[0]) * 0.2 + found.impute_count * 0.01
+    assert 0.8 * 600 * 0.85 < trained <= 600 * 0.85
+    assert fit_to_budget(settings, (0.1, 0.2), 0.01, 1200.0, n=5000).steps > 1.9 * found.steps
+    with pytest.raises(ValueError, match=r"--minutes 10 is too short: a step takes 40 s, .*Give at least --minutes"):
+        fit_to_budget(settings, (40.0, 40.0), 0.0, 600.0, n=5000)
+
+
+def test_a_run_with_a_budget_records_its_steps_and_resumes(files, tmp_path):
+    settings = chosen(gsure.open(files / "d.h5"), width=8, multipliers=(1, 2), batch=8, minutes=0.25)
+    gsure.train(files / "d.h5", tmp_path / "run", settings)
+    stored = Run(tmp_path / "run").config.settings
+    assert stored.steps >= 20
+    assert final(tmp_path / "run").step == stored.steps
+    assert stored.impute_at == (next(iter(stored.impute_at)),)
+    gsure.train(files / "d.h5", tmp_path / "run", resume=True)  # has nothing left to do
+    assert final(tmp_path / "run").step == stored.steps
+
+
+@pytest.mark.parametrize("name", ["d", "k"])
+def test_a_run_for_both_purposes_resumes_bit_for_bit(files, tmp_path, name):
+    settings = chosen(gsure.open(files / f"{name}.h5"), **SMALL, checkpoint_every=3)
+    gsure.train(files / f"{name}.h5", tmp_path / "straight", settings)
+    short = dataclasses.replace(settings, steps=7)
+    gsure.train(files / f"{name}.h5", tmp_path / "run", dataclasses.replace(short, decay="none"))
+    straight = dataclasses.replace(settings, decay="none")
+    gsure.train(files / f"{name}.h5", tmp_path / "straight2", straight)
+    gsure.train(files / f"{name}.h5", tmp_path / "run", straight, resume=True)
+    assert same(tmp_path / "run", tmp_path / "straight2")
+
+
+def test_such_a_run_restores_in_one_call_and_draws_in_context(files, tmp_path):
+    settings = chosen(gsure.open(files / "k.h5"), **SMALL)
+    run = gsure.train(files / "k.h5", tmp_path / "run", settings)
+    restored = gsure.restore(run, files / "k.h5", limit=4, draws=2, steps=3, clean=files / "kc.h5")
+    assert restored.summary["method"] == "mean"
+    assert restored.summary["drawn_by"] == "context"
+    measurement = gsure.open(files / "k.h5")[:4]
+    with torch.no_grad():
+        expected = run.denoiser.basis.to_signal(run.denoiser.estimate(measurement))
+    np.testing.assert_allclose(restored.signals["mean"][:4].numpy(), expected.numpy(), atol=1e-4)
+    assert gsure.sample(run, 2, steps=3)[:].shape == (2, 2, 16, 16)
+    json.dumps(restored.summary)
+
+
+def test_training_on_clean_signals_has_the_same_network_and_hides_as_much(files, tmp_path):
+    settings = chosen(gsure.open(files / "k.h5"), **SMALL, train_on="clean")
+    ours = chosen(gsure.open(files / "k.h5"), **SMALL)
+    same_names = ("base", "purpose", "hide", "width", "multipliers", "lr", "batch", "steps")
+    assert all(getattr(settings, name) == getattr(ours, name) for name in same_names)
+    run = gsure.train(files / "k.h5", tmp_path / "run", settings, clean=files / "kc.h5")
+    assert final(tmp_path / "run").step == 9
+    assert run.denoiser.mask_conditioned
+
+
+def test_what_cannot_be_learned_is_refused(files, tmp_path, capsys):
+    with pytest.raises(ValueError, match=r"--purpose both .* add --base gaussian, or --mask-conditioned"):
+        Settings(purpose="both")
+    noisy = tmp_path / "n.h5"
+    gsure.corrupt(open_source("digits"), noisy, Noise(), 0.3, limit=80)
+    settings = Settings(purpose="restore", base="gaussian", width=8, multipliers=(1, 2), batch=8, steps=2)
+    with pytest.raises(ValueError, match="Nothing can be hidden: every measurement has all entries"):
+        gsure.train(noisy, tmp_path / "run", settings)
+    blind = tmp_path / "blind"
+    gsure.train(files / "d.h5", blind, Settings(width=8, multipliers=(1, 2), batch=8, steps=2, checkpoint_every=2))
+    assert main(["restore", str(blind), str(files / "d.h5"), "--method", "mean", "--out", str(tmp_path / "r")]) == 2
+    assert "needs a mask-conditioned network" in " ".join(capsys.readouterr().err.split())
+
+
+def test_a_network_without_its_gaussian_is_refused(files, tmp_path):
+    settings = chosen(gsure.open(files / "d.h5"), **SMALL)
+    run = gsure.train(files / "d.h5", tmp_path / "run", settings)
+    other = gsure.train(files / "d.h5", tmp_path / "other", dataclasses.replace(settings, seed=1))
+    run.gaussian.write_bytes(other.gaussian.read_bytes())
+    with pytest.raises(ValueError, match="is not the Gaussian prior that the network"):
+        gsure.load(run)
+    run.gaussian.unlink()
+    with pytest.raises(ValueError, match=r"gaussian.safetensors is missing: the network of"):
+        gsure.load(run)
