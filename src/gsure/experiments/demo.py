@@ -57,7 +57,7 @@ DEMOS = {
         preset="digits",
         changes={  # the last two speed up learning: with so few steps, they halve the distance of the samples
             "steps": 800,
-            "checkpoint_every": 400,  # each validates, which costs as much as 80 steps on all held-out digits
+            "checkpoint_every": 400,  # each validates, which costs as much as 60 steps on all held-out digits
             "validate_on": 72,
             "picture_every": 800,
             "weighting": "eps",
