@@ -217,7 +217,7 @@ def refuse_values(given: Mapping[str, Any]) -> None:
         raise ValueError("\n".join(dict.fromkeys(problems)))
 
 
-COMMON = ("minutes", "purpose", "train_on", "steps", "batch", "seed")
+COMMON = ("minutes", "purpose", "train_on", "steps", "seed")
 """Settings that most users change; the help of `gsure train` shows them first."""
 GROUPS = {
     "objective": ("objective", "weighting", "times", "coverage_weighting", "divergence", "divergence_fraction"),
