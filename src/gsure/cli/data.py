@@ -27,9 +27,10 @@ SOURCE_OPTIONS: dict[str, tuple[Any, str]] = {
     "split": (str, "split of the dataset. digits: train, test; celeba: train, valid, test; fastmri: train, val"),
     "partition": (str, "celeba: path of the split file, if it is not beside the images"),
     "slices": (tuple[int, int], "volumes: first and last slice"),
-    "axis": (int, "nifti, dicom: axis along which to slice"),
-    "window": (tuple[float, float], "nifti, dicom: values that map to black and white"),
-    "complex": (bool, "nifti, dicom: read as complex images of phase zero, for MRI masks"),
+    "axis": (int, "nifti, dicom, tiff: axis along which to slice"),
+    "window": (tuple[float, float], "nifti, dicom, tiff: values that map to black and white"),
+    "complex": (bool, "nifti, dicom, tiff: read as complex images of phase zero, for MRI masks"),
+    "pages": (Literal["samples", "volume"], "tiff: what the pages of a file are"),
     "coil": (int, "ismrmrd: coil"),
     "key": (str, "array: dataset of the HDF5 file"),
     "scale": (float, "divide by this"),
@@ -114,20 +115,28 @@ def _make(kind: type, options: dict[str, Any], what: str) -> Any:
 
 def _import_options(parser: ArgumentParser) -> None:
     data = Options(parser, "data")
-    data.add("kind", Literal["fastmri", "cfl", "array"], "format of the data")
-    data.add("path", str, "file or folder of measured spectra")
+    data.add("kind", Literal["fastmri", "cfl", "array", "images", "tiff", "nifti", "dicom"], "format of the data")
+    data.add("path", str, "file or folder of measured spectra or images")
     data.add("out", str, "measurement file to write")
-    about = (
-        "standard deviation of the noise, in the units of the data; or estimate; or a .npy file or dataset with one value a "
-        "sample"
-    )
-    data.add("--sigma", float | str, about, metavar="X", required=True)
-    data.add("--mask", str, ".npy, .cfl or dataset of the masks; without it, zeros were not measured", metavar="FILE")
-    data.add("--basis", str, "basis in which the data was measured", "Fourier")
+    about = ".npy, .cfl, image or dataset of the masks; without it, zeros of spectra and NaN pixels were not measured"
+    data.add("--mask", str, about, metavar="FILE")
+    data.add("--basis", str, "basis in which the data was measured; by default Fourier, for images Identity")
     about = "divide by this; auto brings each volume to a root mean square of about 1"
     data.add("--scale", float | Literal["auto"], about, "auto", metavar="X|auto")
     data.add("--key", str, "dataset of the HDF5 file")
-    data.add("--slices", tuple[int, int], "fastmri: first and last slice", metavar="[N,N]")
+    data.add("--slices", tuple[int, int], "fastmri, nifti, dicom, tiff: first and last slice", metavar="[N,N]")
+    data.add("--axis", int, "nifti, dicom, tiff: axis along which to slice")
+    data.add("--pages", Literal["samples", "volume"], "tiff: what the pages of a file are")
+    noise = Options(parser, "noise")
+    about = (
+        "standard deviation of the noise, in the units of the data; or a file of one value a sample, or of a noise map; or "
+        "estimate; or repeats"
+    )
+    noise.add("--sigma", float | str, about, metavar="X|FILE|estimate|repeats")
+    noise.add("--noise-scan", str, "scan without signal, to measure the noise from", metavar="PATH")
+    about = "for counts, instead of --sigma: what one count adds to the data, or estimate"
+    noise.add("--gain", float | Literal["estimate"], about, metavar="X|estimate")
+    noise.add("--read-noise", float, "for counts: standard deviation of the Gaussian noise", metavar="X")
     _add_output(parser)
 
 
@@ -137,9 +146,9 @@ def _import(options: Namespace) -> None:
     from gsure.data.measurements import BASES
 
     names = ["Identity", "Fourier", "Hartley", "Cosine", "Hadamard"]
-    if options.basis not in names:
+    if options.basis not in (None, *names):
         raise ValueError(f"There is no basis {options.basis!r}; choose {', '.join(names)}. Other bases need Python.")
-    call(convert, options, sigma_0=options.sigma, basis=BASES[options.basis]())
+    call(convert, options, sigma_0=options.sigma, basis=None if options.basis is None else BASES[options.basis]())
     show(inspect_file(options.out), options.json)
 
 
@@ -169,12 +178,13 @@ COMMANDS = {
         ),
     ),
     "import": Command(
-        "gsure import KIND PATH OUT --sigma X [options]",
+        "gsure import KIND PATH OUT --sigma X|FILE|estimate|repeats [options]",
         _import_options,
         _import,
         (
             "gsure import fastmri singlecoil_test knees.h5 --sigma estimate",
             "gsure import array kspace.npy k.h5 --mask mask.npy --sigma 0.01",
+            "gsure import tiff stack.tif s.h5 --gain 2.2 --read-noise 1.5",
         ),
     ),
     "inspect": Command(
