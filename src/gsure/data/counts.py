@@ -16,6 +16,8 @@ BINS = 24
 """Points of the mean-variance curve."""
 FLAT = 0.1
 """Share of the cells of each bin, those with the weakest edges, whose variance is measured."""
+CELLS = 60
+"""Cells of a bin that are used at least, if they are not more than half of it."""
 FEWEST = 30
 """Details that a point of the curve needs at least."""
 SIDE = 2
@@ -100,7 +102,8 @@ def fit_curve(spectra: Sequence[Spectrum], read_noise: float | None = None) -> C
     noisy = np.flatnonzero(edges + np.nanmean(details**2, 1) > 0)  # empty background has no variance
     points = []
     for part in np.array_split(noisy[np.argsort(means[noisy])], BINS):
-        flat = part[np.argsort(edges[part])][: max(1, int(FLAT * len(part)))]
+        many = min(len(part) // 2, max(CELLS, int(FLAT * len(part))))
+        flat = part[np.argsort(edges[part])][:many]
         values = details[flat][~np.isnan(details[flat])]
         if len(values) >= FEWEST:
             points.append((float(means[flat].mean()), *without_outliers(values)))

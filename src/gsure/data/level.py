@@ -22,6 +22,8 @@ LOWEST = 0.1, 0.05, 0.025, 0.0125
 FEWEST = 100
 """Entries, or cells, that an estimate needs at least."""
 STANDARD_ERRORS = 3.0
+UNSEEN = 0.02
+"""Share of the estimate from lowest variances that may be signal too weak to be told from noise."""
 CLIP = 3.0
 KEPT = 0.9733
 """Values beyond three standard deviations are outliers; the others of a Gaussian of variance 1 have this variance."""
@@ -98,9 +100,11 @@ def from_lowest(spectra: Sequence[Spectrum], basis: Basis) -> Level:
             f"Only {int((~np.isnan(entries)).sum())} entries can be used to estimate the noise level: measure it, and pass it "
             "as --sigma."
         )
+    variance, error, bias = found[-1]
+    bias += 2 * UNSEEN * variance
     if basis.is_signal:
-        return _level(*found[-1], "lowest local variances of the image, by its diagonal details")
-    level = _level(*found[-1], "lowest local variances of k-space")
+        return _level(variance, error, bias, "lowest local variances of the image, by its diagonal details")
+    level = _level(variance, error, bias, "lowest local variances of k-space")
     if any(_complete_axes(one) for one in spectra):
         return level
     return replace(
