@@ -7,18 +7,20 @@ from typing import Any
 import numpy as np
 
 from gsure.data.anscombe import Anscombe
-from gsure.data.level import cells_of_image, without_outliers
+from gsure.data.level import STANDARD_ERRORS, cells_of_image, without_outliers
 from gsure.data.scaling import evenly_spread
 from gsure.data.source import Spectra, Spectrum
 from gsure.display import with_error
 
 BINS = 24
 """Points of the mean-variance curve."""
+UNKNOWN = 0.5
+"""Relative uncertainty above which an estimated gain is refused."""
 FLAT = 0.1
 """Share of the cells of each bin, those with the weakest edges, whose variance is measured."""
 CELLS = 60
 """Cells of a bin that are used at least, if they are not more than half of it."""
-FEWEST = 30
+FEWEST = 20
 """Details that a point of the curve needs at least."""
 SIDE = 2
 """Side of a cell in blocks of 2 × 2 pixels."""
@@ -51,18 +53,21 @@ class Counts:
 
 @dataclass(frozen=True)
 class Curve:
-    """variance = gain · mean + read_noise², fitted to the local means and variances of images."""
+    """variance = gain · mean + read_noise², fitted to the local means and variances of images.
+
+    An uncertainty is three standard errors, and how much the value changes if only the flatter half of the cells are used.
+    """
 
     gain: float
-    gain_error: float
+    gain_uncertainty: float
     offset: float
-    offset_error: float
+    offset_uncertainty: float
 
     def record(self) -> dict[str, Any]:
         return {
             "method": "mean-variance curve",
-            "fitted gain": with_error(self.gain, self.gain_error),
-            "variance at mean 0": with_error(self.offset, self.offset_error),
+            "fitted gain": with_error(self.gain, self.gain_uncertainty),
+            "variance at mean 0": with_error(self.offset, self.offset_uncertainty),
         }
 
 
@@ -83,7 +88,12 @@ def choose_transform(
             f"The variance of these images does not grow with their mean (by {curve.gain:.3g}): they are not counts. Give "
             "--sigma instead of --gain."
         )
-    if curve.offset < -3 * curve.offset_error:
+    if curve.gain_uncertainty > UNKNOWN * curve.gain:
+        raise ValueError(
+            f"The gain cannot be estimated: the mean-variance curve gives {with_error(curve.gain, curve.gain_uncertainty)}. "
+            "Give --gain and --read-noise from the data sheet of the camera, or from a photon transfer curve."
+        )
+    if curve.offset < -curve.offset_uncertainty:
         raise ValueError(
             f"The variance of these images would be zero at a value of {-curve.offset / curve.gain:.4g}, so they have a black "
             "level of at least that: subtract the black level of the camera, or give --gain and --read-noise."
@@ -93,17 +103,32 @@ def choose_transform(
 
 
 def fit_curve(spectra: Sequence[Spectrum], read_noise: float | None = None) -> Curve:
-    """Weighted least squares through the variances of flat cells, in bins of equal numbers of cells by their mean.
+    """A line through the variances of flat cells, in bins of equal numbers of cells by their mean.
 
     Edges choose the cells and diagonal details measure the variance: for counts, these are uncorrelated.
     """
     cells = [cells_of_image(one, SIDE) for one in spectra]
     means, edges, details = (np.concatenate([cell[k] for cell in cells]) for k in range(3))
-    noisy = np.flatnonzero(edges + np.nanmean(details**2, 1) > 0)  # empty background has no variance
+    noisy = edges + np.nanmean(details**2, 1) > 0  # empty background has no variance
+    (gain, offset, gain_error, offset_error), (flatter, lower, *_) = (
+        _line(*_points(means[noisy], edges[noisy], details[noisy], share), read_noise) for share in (1.0, 0.5)
+    )
+    return Curve(
+        gain,
+        STANDARD_ERRORS * gain_error + abs(gain - flatter),
+        offset,
+        STANDARD_ERRORS * offset_error + abs(offset - lower),
+    )
+
+
+def _points(
+    means: np.ndarray, edges: np.ndarray, details: np.ndarray, share: float
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Mean, variance and its standard error, by bin; from a share of the cells that would be used."""
     points = []
-    for part in np.array_split(noisy[np.argsort(means[noisy])], BINS):
+    for part in np.array_split(np.argsort(means), BINS):
         many = min(len(part) // 2, max(CELLS, int(FLAT * len(part))))
-        flat = part[np.argsort(edges[part])][:many]
+        flat = part[np.argsort(edges[part])][: max(1, round(share * many))]
         values = details[flat][~np.isnan(details[flat])]
         if len(values) >= FEWEST:
             points.append((float(means[flat].mean()), *without_outliers(values)))
@@ -114,11 +139,13 @@ def fit_curve(spectra: Sequence[Spectrum], read_noise: float | None = None) -> C
             "The gain cannot be estimated: the images have too few flat regions of different brightness. Give --gain and "
             "--read-noise from the data sheet of the camera, or from a photon transfer curve."
         )
-    return _line(m[good], variance[good], error[good], read_noise)
+    return m[good], variance[good], error[good]
 
 
-def _line(m: np.ndarray, variance: np.ndarray, error: np.ndarray, read_noise: float | None) -> Curve:
-    """Huber's regression: texture raises some points far above the line.
+def _line(
+    m: np.ndarray, variance: np.ndarray, error: np.ndarray, read_noise: float | None
+) -> tuple[float, float, float, float]:
+    """Gain, variance at mean 0, and their standard errors, by Huber's regression: texture raises some points far above.
 
     A low variance must not get a large weight by chance, so weights are those of the line itself.
     """
@@ -137,5 +164,5 @@ def _line(m: np.ndarray, variance: np.ndarray, error: np.ndarray, read_noise: fl
     misfit = float(((weight * (variance - fitted)) ** 2).sum()) / max(1, len(m) - design.shape[1])
     errors = np.sqrt(np.diag(np.linalg.inv(rows.T @ rows)) * max(1.0, misfit))
     if read_noise is not None:
-        return Curve(float(solution[0]), float(errors[0]), read_noise**2, 0.0)
-    return Curve(float(solution[0]), float(errors[0]), float(solution[1]), float(errors[1]))
+        return float(solution[0]), read_noise**2, float(errors[0]), 0.0
+    return float(solution[0]), float(solution[1]), float(errors[0]), float(errors[1])

@@ -14,7 +14,6 @@ from gsure.data.counts import Counts, choose_transform
 from gsure.data.level import Level, from_lowest, from_repeats, from_values
 from gsure.data.scaling import evenly_spread
 from gsure.data.source import Spectra
-from gsure.display import with_error
 
 READ = 2**22
 """Values of a volume that are read to estimate its noise level, at most."""
@@ -103,11 +102,7 @@ def choose_noise(
 def _constant(levels: list[Level]) -> Noise:
     """One level per sample, and what is known about the most uncertain."""
     worst = max(levels, key=lambda level: level.uncertainty / level.value)
-    about = {
-        "method": worst.method,
-        "uncertainty": worst.uncertainty,
-        "value": with_error(worst.value, worst.uncertainty),
-    }
+    about = {"method": worst.method, "uncertainty": worst.uncertainty}
     values = [np.full((1, 1, 1), level.value) for level in levels]
     return Noise(lambda index: values[index], about)
 
