@@ -57,12 +57,14 @@ DEMOS = {
         preset="digits",
         changes={  # the last two speed up learning: with so few steps, they halve the distance of the samples
             "steps": 800,
-            "checkpoint_every": 200,
+            "checkpoint_every": 400,  # each validates, which costs as much as 60 steps on all held-out digits
+            "validate_on": 72,
             "picture_every": 800,
             "weighting": "eps",
             "predicts": "v",
         },
         features="digits",
+        restoring={"steps": 25, "eta": 1.0, "spacing": "quadratic"},  # not worse than 50 steps with the defaults
     ),
     "mri": Demo(
         source="anatomy",  # the test slices are those of another person
@@ -81,7 +83,7 @@ DEMOS = {
         },
         features="pca-16",
         restored=16,
-        restoring={"eta": 1.0, "spacing": "quadratic"},
+        restoring={"steps": 50, "eta": 1.0, "spacing": "quadratic"},
     ),
 }
 
@@ -114,11 +116,11 @@ def demo(
         train_once(data, runs / name, _settings(chosen, train_on), clean, progress)
     for name in MODELS:
         drawn = folder / "samples" / name
-        sample(runs / name, n, drawn, sampler="dpm++", steps=20, spacing="quadratic", progress=progress)
+        sample(runs / name, n, drawn, sampler="dpm++", steps=15, spacing="quadratic", progress=progress)
         evaluate_samples(drawn, reference=truth, features=chosen.features, progress=progress)
     for name in ("oracle", "gsure"):
         place = folder / "restored" / name
-        options = {"steps": 50, "limit": chosen.restored, "clean": truth, "progress": progress}
+        options = {"limit": chosen.restored, "clean": truth, "progress": progress}
         restore(runs / name, test, place, **options, **chosen.restoring)
         evaluate_restorations(place, clean=truth)
     diagnose(runs / "gsure", reference_run=runs / "oracle", clean=clean, force=True, progress=progress)
