@@ -146,6 +146,16 @@ def write_array() -> None:
         file["kspace"] = lines(40) * slices * np.array([1, 0.5j, 0.3])[:, None, None, None]
 
 
+def write_frames() -> None:
+    """Crops of photographs as a detector counts them: up to 60 photons a pixel, gain 2.2; 40 frames of 128 × 128."""
+    import tifffile
+
+    rng = np.random.Generator(np.random.PCG64(2))
+    crop = [Image.fromarray(one).convert("L").resize((128, 128), Image.Resampling.BOX) for one in crops(40, 384, 384)]
+    counts = np.stack([np.asarray(one, np.float64) for one in crop]) / 255 * 60
+    tifffile.imwrite("frames.tif", (2.2 * rng.poisson(counts)).astype(np.float32), photometric="minisblack")
+
+
 def write_faces() -> None:
     """Drawn ones, where eyes and mouth of the aligned photographs are."""
     Path("celeba/img_align_celeba").mkdir(parents=True)
@@ -247,6 +257,7 @@ def write_ismrmrd() -> None:
 WRITERS: dict[str, Callable[[], None]] = {
     "sources/array": write_array,
     "sources/images": write_photographs,
+    "sources/tiff": write_frames,
     "sources/celeba": write_faces,
     "sources/fastmri": write_fastmri,
     "sources/dicom": write_dicom,

@@ -33,7 +33,7 @@ def test_importing_sources_imports_neither_torch_nor_any_reader():
 
 def test_every_kind_names_itself():
     assert list(KINDS) == [
-        *("array", "images", "celeba", "idx", "fastmri", "nifti", "dicom", "cfl", "ismrmrd", "digits"),
+        *("array", "images", "tiff", "celeba", "idx", "fastmri", "nifti", "dicom", "cfl", "ismrmrd", "digits"),
         *("phantom", "anatomy"),
     ]
 
@@ -260,7 +260,7 @@ def test_sources_open_by_kind_by_kind_and_path_and_by_path(tmp_path):
 
 def test_what_cannot_be_opened_is_said_in_a_sentence(tmp_path):
     (tmp_path / "notes.txt").write_text("hello")
-    with pytest.raises(ValueError, match=r"cannot be guessed: give KIND:PATH, with one of array, images, celeba"):
+    with pytest.raises(ValueError, match=r"cannot be guessed: give KIND:PATH, with one of array, images, tiff, celeba"):
         open_source(str(tmp_path / "notes.txt"))
     with pytest.raises(ValueError, match="cannot be guessed"):
         open_source(str(tmp_path))

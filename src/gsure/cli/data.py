@@ -30,9 +30,10 @@ SOURCE_OPTIONS: dict[str, tuple[Any, str]] = {
     ),
     "partition": (str, "celeba: path of the split file, if it is not beside the images"),
     "slices": (tuple[int, int], "volumes: first and last slice"),
-    "axis": (int, "nifti, dicom: axis along which to slice"),
-    "window": (tuple[float, float], "nifti, dicom: values that map to black and white"),
-    "complex": (bool, "nifti, dicom: read as complex images of phase zero, for MRI masks"),
+    "axis": (int, "nifti, dicom, tiff: axis along which to slice"),
+    "window": (tuple[float, float], "nifti, dicom, tiff: values that map to black and white"),
+    "complex": (bool, "nifti, dicom, tiff: read as complex images of phase zero, for MRI masks"),
+    "pages": (Literal["samples", "volume"], "tiff: what the pages of a file are"),
     "coil": (int, "ismrmrd, cfl: coil, counted from 0"),
     "dims": (str, "cfl: names of the dimensions, if they are not READ PHS1 PHS2 COIL ..."),
     "key": (str, "array: dataset of the HDF5 file"),
@@ -120,21 +121,33 @@ def _make(kind: type, options: dict[str, Any], what: str) -> Any:
 
 def _import_options(parser: ArgumentParser) -> None:
     data = Options(parser, "data")
-    data.add("kind", Literal["fastmri", "cfl", "array"], "format of the data")
-    data.add("path", str, "file or folder of measured spectra")
+    data.add("kind", Literal["fastmri", "cfl", "array", "images", "tiff", "nifti", "dicom"], "format of the data")
+    data.add("path", str, "file or folder of measured spectra or images")
     data.add("out", str, "measurement file to write")
-    about = (
-        "standard deviation of the noise, in the units of the data; or estimate; or a .npy file or dataset with one value a "
-        "sample"
-    )
-    data.add("--sigma", float | str, about, metavar="X", required=True)
-    data.add("--mask", str, ".npy, .cfl or dataset of the masks; without it, zeros were not measured", metavar="FILE")
-    data.add("--basis", str, "basis in which the data was measured", "Fourier")
+    about = ".npy, .cfl, image or dataset of the masks; without it, zeros of spectra and NaN pixels were not measured"
+    data.add("--mask", str, about, metavar="FILE")
+    data.add("--basis", str, "basis in which the data was measured; by default Fourier, for images Identity")
     about = "divide by this; auto brings each volume to a root mean square of about 1"
     data.add("--scale", float | Literal["auto"], about, "auto", metavar="X|auto")
-    data.add("--slices", tuple[int, int], "fastmri: first and last slice", metavar="[N,N]")
+    data.add("--slices", tuple[int, int], "fastmri, nifti, dicom, tiff: first and last slice", metavar="[N,N]")
+    data.add("--axis", int, "nifti, dicom, tiff: axis along which to slice")
+    data.add("--pages", Literal["samples", "volume"], "tiff: what the pages of a file are")
+    _add_noise_options(parser)
     _add_kspace_options(parser)
     _add_output(parser)
+
+
+def _add_noise_options(parser: ArgumentParser) -> None:
+    noise = Options(parser, "noise")
+    about = (
+        "standard deviation of the noise, in the units of the data; or a file of one value a sample, or of a noise map; or "
+        "estimate; or repeats"
+    )
+    noise.add("--sigma", float | str, about, metavar="X|FILE|estimate|repeats")
+    noise.add("--noise-scan", str, "scan without signal, to measure the noise from", metavar="PATH")
+    about = "for counts, instead of --sigma: what one count adds to the data, or estimate"
+    noise.add("--gain", float | Literal["estimate"], about, metavar="X|estimate")
+    noise.add("--read-noise", float, "for counts: standard deviation of the Gaussian noise", metavar="X")
 
 
 def _add_kspace_options(parser: ArgumentParser) -> None:
@@ -161,9 +174,10 @@ def _import(options: Namespace) -> None:
     from gsure.data.measurements import BASES
 
     names = ["Identity", "Fourier", "Hartley", "Cosine", "Hadamard"]
-    if options.basis not in names:
+    if options.basis not in (None, *names):
         raise ValueError(f"There is no basis {options.basis!r}; choose {', '.join(names)}. Other bases need Python.")
-    written = call(convert, options, sigma_0=options.sigma, basis=BASES[options.basis]())
+    basis = None if options.basis is None else BASES[options.basis]()
+    written = call(convert, options, sigma_0=options.sigma, basis=basis)
     written = written if isinstance(written, list) else [written]
     if len(written) > 1:
         files = ", ".join(f"{data.name} ({len(data)} samples)" for data in written)
@@ -203,12 +217,13 @@ COMMANDS = {
         ),
     ),
     "import": Command(
-        "gsure import KIND PATH OUT --sigma X [options]",
+        "gsure import KIND PATH OUT --sigma X|FILE|estimate|repeats [options]",
         _import_options,
         _import,
         (
             "gsure import fastmri singlecoil_test knees.h5 --sigma estimate",
             "gsure import array kspace.npy k.h5 --mask mask.npy --sigma 0.01",
+            "gsure import tiff stack.tif s.h5 --gain 2.2 --read-noise 1.5",
         ),
     ),
     "inspect": Command(

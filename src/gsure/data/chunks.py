@@ -102,9 +102,11 @@ def write_chunk(
     is_complex: bool,
     scales: Sequence[float] | None = None,
     offsets: Sequence[float] | None = None,
+    transform: Mapping[str, Any] | None = None,
 ) -> None:
     """Write the output of a model to a file that `gsure.Signals` reads."""
     header = {"source": dict(made_of), "complex": is_complex, "corruption": {"name": "none"}, "sigma_0": None}
+    header["transform"] = transform
     with Writer(
         path, len(x), tuple(x.shape[1:]), header | {"seed": made_of["seed"]}, has_groups=True, force=True
     ) as writer:

@@ -1,4 +1,4 @@
-"""Convert data that is already measured: k-space or other spectra with their mask and noise level."""
+"""Convert data that is already measured: k-space, images or other spectra, with their mask and noise level."""
 
 import contextlib
 from collections.abc import Mapping, Sequence
@@ -9,10 +9,11 @@ import numpy as np
 import torch
 
 from gsure.basis import Basis, Fourier, Identity
-from gsure.data.array import read_beside
 from gsure.data.cfl import cfl_file
 from gsure.data.fastmri import FastMRIScan
 from gsure.data.measurements import Measurements, open_measurements
+from gsure.data.noise import Noise, choose_noise, to_gaussian
+from gsure.data.noisy import IMAGE_KINDS, open_noisy
 from gsure.data.preparation import Combine, Preparation, ReadoutCrop
 from gsure.data.prepared import Prepared
 from gsure.data.problems import Problems
@@ -20,18 +21,21 @@ from gsure.data.scaling import RULE, Scale, choose_scales
 from gsure.data.scans import FORMATS, Scan, data_files, open_array, open_cfl, refuse_unlike
 from gsure.data.source import Spectra, Spectrum, check_scale, check_slices, name_in, refuse_nonfinite
 from gsure.data.survey import survey
+from gsure.data.tiff import Pages
 from gsure.data.writer import Writer
 from gsure.display import bar, say
 from gsure.files import record_request, refuse_existing, refuse_inputs
 from gsure.measurement import Measurement
 
-Kind = Literal["fastmri", "cfl", "array"]
+Kind = Literal["fastmri", "cfl", "array", "images", "tiff", "nifti", "dicom"]
 WHAT = {
     "mask": "the masks in its files",
     "key": "one array",
     "slices": "samples, not volumes",
     "axes": "dimensions in a fixed order, or named by --dims",
     "dims": "dimensions in a fixed order, or named by --axes",
+    "axis": "slices of one orientation",
+    "pages": "no pages",
 }
 """Reasons why an option has no effect."""
 
@@ -40,7 +44,7 @@ def convert(
     kind: Kind,
     path: str | Path,
     out: str | Path,
-    sigma_0: float | str,
+    sigma_0: float | str | None = None,
     *,
     mask: str | Path | None = None,
     basis: Basis | None = None,
@@ -54,6 +58,11 @@ def convert(
     readout_crop: ReadoutCrop = "auto",
     matrix: Sequence[int] | None = None,
     slices: tuple[int, int] | None = None,
+    axis: int | None = None,
+    pages: Pages | None = None,
+    noise_scan: str | Path | None = None,
+    gain: float | str | None = None,
+    read_noise: float | None = None,
     limit: int | None = None,
     shards: int = 1,
     force: bool = False,
@@ -72,12 +81,24 @@ def convert(
     cfl      BART's .cfl/.hdr, in BART's order of dimensions or as `dims` names them; `mask` is a .cfl or .npy
     array    .npy, .npz or HDF5 (`key`) with spectra (N, H, W) or (N, C, H, W), or as `axes` names the dimensions; `mask` and
              `sigma_0` are .npy files, or names of arrays in the same .npz or HDF5 file
+    images   a folder or a zip of noisy images, one image, or TIFF stacks; `mask` is an image, a stack or a .npy
+    tiff     TIFF stacks; `pages` is "samples" or "volume"
+    nifti, dicom    slices of volumes along `axis`, whose affine and units restorations have again
 
-    Without a mask, entries that are zero in all channels count as missing. `sigma_0="estimate"` computes the noise level from
-    the median absolute deviation of the outermost measured frequencies (in signal space: of the finest diagonal wavelets).
-    The file records that it is an estimate. `coil` and `combine` choose or combine coils, `uncentred` reads k-space whose
-    zero frequency is at the first index, and `readout_crop` is the number of rows to keep of an oversampled readout. It
-    prints how it takes the data, unless `verbose=False`, and lists all problems of a folder before it writes anything.
+    In spectra without a mask, entries that are zero in all channels count as missing; in images, pixels that are NaN.
+
+    sigma_0      a number; or the name of a .npy file or array with one value per sample, or a noise map (H, W) or (N, H, W),
+                 for images also an image, stack or volume; or "estimate": from the lowest local variances of each volume; or
+                 "repeats": from samples that show the same thing
+    noise_scan   a scan without signal, of the same kind, from which the noise level is measured
+    gain, read_noise    for counts, instead of sigma_0: what one count adds to the data ("estimate": from the mean-variance
+                 curve), and the standard deviation of the Gaussian noise. The values are transformed to noise of standard
+                 deviation 1 (`gsure.data.anscombe`), and results are transformed back
+
+    The file records the method of an estimate and its uncertainty. `coil` and `combine` choose or combine coils, `uncentred`
+    reads k-space whose zero frequency is at the first index, and `readout_crop` is the number of rows to keep of an
+    oversampled readout. It prints how it takes the data, unless `verbose=False`, and lists all problems of a folder before it
+    writes anything.
     """
     request = record_request("convert", locals())
     if not isinstance(scale, str):
@@ -88,17 +109,20 @@ def convert(
         raise ValueError(f"Nothing would be written: give a limit of at least 1, not {limit}.")
     path = Path(path).expanduser()
     path = cfl_file(path) if kind == "cfl" and not path.is_dir() else path
-    files = [Path(name).expanduser() for name in (mask, sigma_0) if isinstance(name, str | Path) and Path(name).suffix]
+    named = [Path(name).expanduser() for name in (mask, sigma_0, noise_scan) if isinstance(name, str | Path)]
+    files = [file for file in named if file.suffix or file.is_dir()]
     refuse_inputs([out], [path, *files])
     refuse_existing(Path(out), force)
     preparation = Preparation(coil, combine, uncentred, readout_crop, None if matrix is None else tuple(matrix))
-    basis = _basis(basis, preparation)
-    given = {"mask": mask, "key": key, "slices": slices, "axes": axes, "dims": dims}
+    basis = _basis(kind, basis, preparation)
+    given = {"mask": mask, "key": key, "slices": slices, "axes": axes, "dims": dims, "axis": axis, "pages": pages}
     spectra = _open_spectra(kind, path, given, preparation)
+    scan = None if noise_scan is None else _open_noise_scan(kind, Path(noise_scan).expanduser(), given, preparation)
     n = len(spectra) if limit is None else min(limit, len(spectra))
+    spectra, of_counts = to_gaussian(spectra, basis, n, sigma_0, scan, gain, read_noise)
     found = survey(spectra, n, basis, zeros=scale != "auto", uncentred=uncentred, progress=progress)
+    noise = choose_noise(1.0 if of_counts else sigma_0, spectra, basis, found.shapes, path, scan)
     scales = _scales(spectra, scale, n)
-    levels = _sigma(sigma_0, spectra, basis, n, path)
     about = spectra.report()
     if verbose:
         say("\n".join([f"import {kind}", *(f"  {line}" for line in about)]))
@@ -107,6 +131,7 @@ def convert(
         "complex": spectra.is_complex,
         "corruption": {"name": "as measured"},
         "scaled by": RULE if scale == "auto" else scale,
+        **of_counts,
         "seed": None,
         "request": request,
         "read as": about,
@@ -117,14 +142,13 @@ def convert(
         refuse_existing(name, force)
     with contextlib.ExitStack() as stack, bar("converting", n, progress) as advance:
         for shape, indices in found.shapes.items():
-            noise = _about_noise(sigma_0, [levels[i] for i in indices], [scales[i] for i in indices])
-            kept, own = found.mask_shapes[shape], header | {"sigma_0": noise} | spectra.header((shape[-2], shape[-1]))
-            writer = Writer(
-                names[shape], len(indices), shape, own, basis=basis, mask_shape=kept, shards=shards, force=force
-            )
+            own = _header(header, noise, spectra, shape, indices, scales)
+            kept = np.broadcast_shapes(found.mask_shapes[shape], noise.std(indices[0]).shape)
+            masks: dict[str, Any] = {"mask_shape": kept, "binary": not noise.is_map}
+            writer = Writer(names[shape], len(indices), shape, own, basis=basis, **masks, shards=shards, force=force)
             stack.enter_context(writer)  # all files get their names at the end, or none
             for index in indices:
-                _append(writer, spectra[index], scales[index], levels[index] / scales[index])
+                _append(writer, spectra[index], scales[index], noise.std(index) / scales[index])
                 advance(1)
     opened = [open_measurements(name, basis) for name in names.values()]
     return opened[0] if len(opened) == 1 else opened
@@ -141,28 +165,38 @@ def _names(out: Path, shapes: Sequence[tuple[int, ...]]) -> dict[tuple[int, ...]
     return {shape: out.with_name(f"{out.stem}-{'x'.join(map(str, shape[first:]))}{out.suffix}") for shape in shapes}
 
 
-def _about_noise(given: float | str, levels: Sequence[float], scales: Sequence[float]) -> dict[str, Any]:
-    sigma = [level / scale for level, scale in zip(levels, scales, strict=True)]
-    return {
-        "given": sigma[0] if len(set(sigma)) == 1 else [min(sigma), max(sigma)],
-        "in units of the data": levels[0] if len(set(levels)) == 1 else [min(levels), max(levels)],
-        "estimated": given == "estimate",
-    }
+def _header(
+    common: Mapping[str, Any],
+    noise: Noise,
+    spectra: Spectra,
+    shape: tuple[int, ...],
+    indices: Sequence[int],
+    scales: Sequence[float],
+) -> dict[str, Any]:
+    """The header of the file of one shape."""
+    more = spectra.header((shape[-2], shape[-1]))
+    source = common["source"] | more.get("source", {})
+    return {**common, "sigma_0": noise.describe(indices, scales), **more, "source": source}
 
 
-def _basis(basis: Basis | None, preparation: Preparation) -> Basis:
+def _basis(kind: str, basis: Basis | None, preparation: Preparation) -> Basis:
+    if kind in IMAGE_KINDS:
+        if basis is not None and not basis.is_signal:
+            raise ValueError(f"Images are measured in signal space, not in {basis}: omit --basis.")
+        return basis or Identity()
     basis = basis or Fourier()
     if not isinstance(basis, Fourier) and (options := preparation.needs_kspace):
         raise ValueError(f"{options[0]} needs k-space, but the basis is {basis}: omit it, or use the basis Fourier.")
     return Identity() if preparation.combine == "rss" else basis
 
 
-def _append(writer: Writer, spectrum: Spectrum, scale: float, sigma: float) -> None:
+def _append(writer: Writer, spectrum: Spectrum, scale: float, std: np.ndarray) -> None:
     ybar, kept, group = spectrum
     lines = tuple(slice(1) if length == 1 else slice(None) for length in writer.mask_shape)
     P = torch.from_numpy(np.broadcast_to(kept[lines], writer.mask_shape).copy()).float()[None]
-    measurement = Measurement(P * torch.from_numpy(ybar).float()[None] / scale, P, sigma)
-    writer.append(measurement, [group], [scale], torch.tensor([sigma]))
+    noise = torch.from_numpy(std).float()[None]
+    measurement = Measurement(P * torch.from_numpy(ybar).float()[None] / scale, P, noise)
+    writer.append(measurement, [group], [scale], noise.flatten() if writer.binary else torch.ones(1))
 
 
 def _scales(spectra: Spectra, scale: Scale, n: int) -> list[float]:
@@ -177,60 +211,28 @@ def _scales(spectra: Spectra, scale: Scale, n: int) -> list[float]:
     return choose_scales(read, [spectra.volume(index) for index in range(n)], spectra.is_complex).tolist()
 
 
-def _sigma(given: float | str, spectra: Spectra, basis: Basis, n: int, path: Path) -> list[float]:
-    """One noise level per sample: given, estimated, or read from a .npy file or an array in the same file as the data."""
-    if given == "estimate":
-        given = estimate_sigma([spectra[i] for i in range(min(len(spectra), 32))], basis)
-    if not isinstance(given, str):
-        return [float(given)] * n
-    values = read_beside(given, path)
-    if values.ndim != 1 or len(values) < n or values.dtype.kind != "f":
+def _open_noise_scan(kind: str, path: Path, given: Mapping[str, Any], preparation: Preparation) -> Spectra:
+    if preparation.combine is not None:
         raise ValueError(
-            f"sigma_0 in {given} is {values.dtype} of shape {values.shape}: give one float for each of {n} samples."
+            f"--noise-scan does not go with --combine {preparation.combine}, because coils of noise alone combine in another "
+            "way: measure the noise level of a coil, and give it as --sigma."
         )
-    return values[:n].astype(float).tolist()
-
-
-def estimate_sigma(spectra: Sequence[Spectrum], basis: Basis) -> float:
-    """Estimate the noise level from entries with little signal: median(|v|) / 0.6745, which is the std of a Gaussian.
-
-    Signal in these entries makes the estimate too high.
-    """
-    if not (basis.is_signal or isinstance(basis, Fourier)):
-        raise ValueError(
-            f"The noise level can be estimated in the basis Fourier or in signal space, but not in {basis}: measure it, and "
-            "pass it as --sigma."
-        )
-    values: list[np.ndarray] = []
-    for ybar, mask, _ in spectra:
-        _, h, w = ybar.shape
-        kept = np.broadcast_to(mask, ybar.shape) == 1
-        if basis.is_signal:  # the finest diagonal Haar wavelets of complete 2 × 2 blocks
-            a, b, c, d = (ybar[:, i : h // 2 * 2 : 2, j : w // 2 * 2 : 2] for i in (0, 1) for j in (0, 1))
-            complete = np.stack([kept[:, i : h // 2 * 2 : 2, j : w // 2 * 2 : 2] for i in (0, 1) for j in (0, 1)]).all(
-                0
-            )
-            values.append(((a - b - c + d) / 2)[complete])
-        else:
-            y, x = np.ogrid[-1 : 1 : h * 1j, -1 : 1 : w * 1j]
-            values.append(ybar[kept & (np.hypot(y, x) > 1.2)[None]])  # the corners; edge centres are at 1
-    pooled = np.concatenate(values)
-    if len(pooled) < 100:
-        raise ValueError(
-            f"Only {len(pooled)} entries can be used to estimate the noise level, but at least 100 are needed: measure it, "
-            "and pass it as --sigma."
-        )
-    return float(np.median(np.abs(pooled)) / 0.6745)
+    return _open_spectra(kind, path, {**given, "mask": None}, preparation)
 
 
 def _open_spectra(kind: str, path: Path, given: Mapping[str, Any], preparation: Preparation) -> Spectra:
     known = {"fastmri": {"slices"}, "cfl": {"mask", "dims"}, "array": {"mask", "axes"}}
+    known |= {name: {"mask", "slices", "axis", "pages"} for name in IMAGE_KINDS}
     if kind not in known:
         raise ValueError(f"{kind!r} is not a kind of measured data: choose {', '.join(get_args(Kind))}.")
     accepted = known[kind] | ({"key"} if kind == "array" and path.suffix != ".npy" else set())
     for name in [name for name, value in given.items() if value is not None and name not in accepted]:
         raise ValueError(f"--{name} has no effect for {kind} {path}, which has {WHAT[name]}: omit it.")
     check_slices(given["slices"])
+    if kind in IMAGE_KINDS:
+        if options := preparation.given:
+            raise ValueError(f"{options[0]} needs k-space, but {kind} {path} holds images: omit it.")
+        return open_noisy(kind, path, given["mask"], given["slices"], given["axis"], given["pages"])
     problems = Problems()
     scans: list[Scan] = []
     for file in data_files(kind, path, given["mask"]):

@@ -55,6 +55,7 @@ def corrupt(
     _refuse_early(source, corruption, sigma_0, outputs, workers, force)
     header: dict[str, Any] = {"source": source.fingerprint(), "complex": source.is_complex, "seed": seed}
     header |= {"corruption": describe(corruption), "sigma_0": {"given": sigma_0}, "request": request}
+    header["geometry"] = source.geometry()
     writer = Writer(
         path,
         n,

@@ -8,6 +8,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
+from gsure.data.dicom_space import position_of, space_of
 from gsure.data.source import DAMAGED, existing, optional
 from gsure.data.volume import Slices, Volume
 
@@ -16,6 +17,9 @@ HEADER = [
     "InstanceNumber",
     "ImagePositionPatient",
     "ImageOrientationPatient",
+    "PixelSpacing",
+    "SpacingBetweenSlices",
+    "SliceThickness",
     "Rows",
     "Columns",
     "NumberOfFrames",
@@ -39,11 +43,13 @@ class Dicom(Slices):
         path = existing(self.path)
         files = [path] if path.is_file() else sorted(p for p in path.rglob("*") if p.is_file())
         series: dict[str, list[tuple[float, int, str, tuple[int, int]]]] = {}
+        headers: dict[str, Any] = {}
         for file in files:
             header = _header(file)
             if header is not None:
-                key = (_position(header), int(header.get("InstanceNumber") or 0), str(file))
+                key = (position_of(header), int(header.get("InstanceNumber") or 0), str(file))
                 series.setdefault(str(header.SeriesInstanceUID), []).append((*key, (header.Columns, header.Rows)))
+                headers[str(file)] = header
         if not series:
             raise ValueError(f"{path} has no DICOM image among its {len(files)} files: check the path.")
         for uid, planes in series.items():
@@ -51,10 +57,12 @@ class Dicom(Slices):
                 raise ValueError(
                     f"The series {uid} in {path} has slices of different sizes: move them to separate folders."
                 )
-        return tuple(
-            Volume(uid, tuple(file for _, _, file, _ in sorted(planes)), (*planes[0][3], len(planes)))
-            for uid, planes in sorted(series.items())
-        )
+        volumes = []
+        for uid, planes in sorted(series.items()):
+            ordered = tuple(file for _, _, file, _ in sorted(planes))
+            space = space_of([headers[file] for file in ordered])
+            volumes.append(Volume(uid, ordered, (*planes[0][3], len(planes)), space))
+        return tuple(volumes)
 
     def _plane(self, volume: Volume, at: int, further: tuple[int, ...]) -> np.ndarray:
         if self.axis == 2:
@@ -79,14 +87,6 @@ def _header(file: Path) -> Any:
             f"{file} holds several frames or colours, which is not supported: convert it to NIfTI (dcm2niix)."
         )
     return header
-
-
-def _position(header: Any) -> float:
-    """Position along the normal of the slice, in millimetres; 0 if the file does not specify it."""
-    place, turn = header.get("ImagePositionPatient"), header.get("ImageOrientationPatient")
-    if not place or not turn:
-        return 0.0
-    return float(np.dot(np.cross(turn[:3], turn[3:]), place))
 
 
 def _values(file: str) -> np.ndarray:

@@ -138,7 +138,18 @@ class _Reader:
         wrong = [name for name, kind in TYPES.items() if name in header and not isinstance(header[name], kind)]
         if wrong:
             raise self._damaged(f"{wrong[0]} in its header is {header[wrong[0]]!r}")
-        return header
+        return header | self._geometry()
+
+    def _geometry(self) -> dict[str, Any]:
+        if "geometry" not in self.file:
+            return {}
+        try:
+            geometry = json.loads(self._dataset("geometry")[()])
+        except (TypeError, ValueError, RecursionError) as error:
+            raise self._damaged("its geometry is not JSON") from error
+        if not isinstance(geometry, dict) or not all(isinstance(entry, dict) for entry in geometry.values()):
+            raise self._damaged("its geometry is not an object for each group")
+        return {"geometry": geometry}
 
     def _dataset(self, name: str) -> h5py.Dataset:
         if not isinstance(self.file.get(name), h5py.Dataset):

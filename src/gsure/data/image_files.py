@@ -18,8 +18,10 @@ NOT_PIXELS = {"BUFR", "EPS", "GRIB", "HDF5", "MPEG", "PDF", "WMF"}
 
 
 def entries(path: str | Path) -> list[tuple[str, int]]:
-    """Name and size of every file in a folder or zip, sorted. Omits hidden files and those that macOS adds."""
+    """Name and size of every file in a folder or zip, sorted; or of one image. Omits hidden files and those of macOS."""
     path = existing(path)
+    if path.is_file() and is_picture(path.name):
+        return [(path.name, path.stat().st_size)]
     if path.is_dir():
         found = [
             (os.path.relpath(os.path.join(folder, name), path).replace(os.sep, "/"), folder, name)
@@ -45,9 +47,11 @@ def _is_shown(name: str) -> bool:
 
 
 def content(path: str, name: str) -> bytes:
-    """The bytes of one file in a folder or zip."""
+    """The bytes of one file in a folder or zip, or of the file itself."""
     if os.path.isdir(path):
         return Path(path, name).read_bytes()
+    if is_picture(path):
+        return Path(path).read_bytes()
     return kept(zipfile.ZipFile, path).read(name)
 
 
@@ -65,16 +69,19 @@ def picture(path: str, name: str) -> "tuple[Image, float]":
 
     try:
         with Image.open(io.BytesIO(content(path, name))) as opened:
+            pages = getattr(opened, "n_frames", 1) if opened.format == "TIFF" else 1
             image = ImageOps.exif_transpose(opened)
             image.load()
     except (*DAMAGED, SyntaxError, Image.DecompressionBombError) as error:
         raise ValueError(f"{name} in {path} cannot be read as an image: {error}.") from error
+    if pages > 1:
+        raise ValueError(f"{name} in {path} has {pages} pages: read stacks with the source tiff.")
     if image.mode.startswith("I"):
         return Image.fromarray(np.asarray(image, np.float32)), 65535.0
     if image.mode == "F":
         raise ValueError(
-            f"{name} in {path} holds floating-point values, for which white is not defined: save it as an array, and use the "
-            "source array."
+            f"{name} in {path} holds floating-point values, for which white is not defined: use the source tiff if it "
+            "is one, or save it as an array, and use the source array."
         )
     if image.mode in ("1", "L"):
         return image.convert("L"), 255.0

@@ -4,6 +4,8 @@ from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
+import numpy as np
+
 from gsure.data.image_files import entries, is_picture, picture, pixels
 from gsure.data.source import Sample, Source, check_size, existing, summary
 
@@ -72,7 +74,7 @@ class Images(Source):
             image = image.resize((self.size, self.size), Resampling.BILINEAR)
         return image, white
 
-    def _read(self, index: int) -> Sample:
+    def _checked(self, index: int) -> "tuple[Image, float]":
         name = self.files[index]
         image, white = self._cut(name)
         if (image.height, image.width) != self.shape[1:]:
@@ -80,12 +82,41 @@ class Images(Source):
                 f"{name} in {self.path} is {_size(image)}, but {self.files[0]} is {self.shape[1]}x{self.shape[2]}: give size "
                 "or crop to make them equal."
             )
+        self._refuse_colours(name, image)
+        return image, white
+
+    def _refuse_colours(self, name: str, image: "Image") -> None:
         if self.gray is None and self.shape[0] == 1 and image.mode == "RGB":
             raise ValueError(
                 f"{name} in {self.path} has colours, but {self.files[0]} has none: set gray to true or false."
             )
-        group = name if self.group == "file" else str(PurePosixPath(name).parent)
-        return Sample.of_intensities(pixels(image, gray=self.shape[0] == 1), group, 0.0, white)
+
+    def _read(self, index: int) -> Sample:
+        image, white = self._checked(index)
+        return Sample.of_intensities(pixels(image, gray=self.shape[0] == 1), self.group_of(index), 0.0, white)
+
+    def group_of(self, index: int) -> str:
+        name = self.files[index]
+        return name if self.group == "file" else str(PurePosixPath(name).parent)
+
+    def volume_of(self, index: int) -> str:
+        return "all images"
+
+    def file_of(self, index: int) -> str:
+        return self.files[index]
+
+    def position_of(self, index: int) -> tuple[str, int]:
+        """The images of a folder may be repeated scans of one scene."""
+        return str(PurePosixPath(self.files[index]).parent), 0
+
+    def per_volume(self) -> int | None:
+        return None
+
+    def raw(self, index: int) -> np.ndarray:
+        """(channels, height, width), with values as stored, at its own size."""
+        image, _ = self._cut(self.files[index])
+        self._refuse_colours(self.files[index], image)
+        return pixels(image, gray=self.shape[0] == 1)
 
     def _content(self) -> dict[str, Any]:
         known = dict(entries(str(self.path)))

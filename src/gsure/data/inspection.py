@@ -9,6 +9,7 @@ from torch import Tensor
 
 from gsure.basis import Basis, Fourier
 from gsure.data.file import holds, shard_files
+from gsure.data.geometry import summarise
 from gsure.data.measurements import Measurements, Signals, open_clean, open_measurements
 from gsure.display import number
 from gsure.files import as_request, refuse_existing, refuse_inputs, show_request
@@ -66,6 +67,7 @@ def _common(data: Measurements | Signals) -> dict[str, Any]:
         "bytes": sum(file.stat().st_size for file in shard_files(Path(data.name))),
         "source": data.header["source"],
         "read as": data.header.get("read as"),
+        "geometry": summarise(data.geometry()),
         "corruption": data.header["corruption"],
         "seed": data.header["seed"],
         "gsure": data.header["gsure"],
@@ -181,9 +183,16 @@ def _summary(data: Measurements) -> dict[str, Any]:
             "never covered": never,
         },
         "sigma_0": sigma_0,
+        "transform": _transform(data),
         "largest std": data.max_std,
         "trainable": "yes" if not reasons else f"no ({' '.join(reasons)})",
     }
+
+
+def _transform(data: Measurements) -> dict[str, Any] | None:
+    """What was done to counts, if these are counts; the numbers, and how they are known."""
+    transform = data.header.get("transform")
+    return None if transform is None else {**transform, **data.header.get("counts", {})}
 
 
 def draw(data: Measurements, path: Path, clean: Signals | None = None, columns: int = 6) -> None:

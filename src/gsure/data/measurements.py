@@ -8,7 +8,7 @@ import json
 import math
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 import torch
@@ -17,7 +17,9 @@ from torch import Tensor
 from torch.utils.data import Dataset
 
 from gsure.basis import Basis, Cosine, Dense, Fourier, Hadamard, Hartley, Identity
+from gsure.data.anscombe import transform_of
 from gsure.data.file import Holds, Shard, open_shard, shard_files
+from gsure.data.geometry import select
 from gsure.data.scaling import evenly_spread
 from gsure.measurement import Measurement
 from gsure.random import Stream, keyed_generator
@@ -113,10 +115,19 @@ class Stored(Dataset):
 
     def groups(self) -> list[str]:
         """The volume, subject or file that each sample comes from."""
+        names = self._all_groups()
+        return [names[index] for index in self.indices]
+
+    def _all_groups(self) -> list[str]:
         names: list[str] = []
         for shard, end in zip(self._shards, self._ends, strict=True):
             names += shard.groups or [str(index) for index in range(end - shard.n, end)]
-        return [names[index] for index in self.indices]
+        return names
+
+    def geometry(self) -> dict[str, dict[str, Any]]:
+        """Where the samples of each group are in space, as `gsure.data.geometry` describes it."""
+        known = {name: one for shard in self._shards for name, one in shard.header.get("geometry", {}).items()}
+        return select(known, self._all_groups(), self.indices) if known else {}
 
     def scales(self) -> np.ndarray:
         """What to multiply each sample by to have it in raw units, before its offset is added."""
@@ -129,6 +140,7 @@ class Stored(Dataset):
         """Identifies what the file holds: from how it was made, how much there is, and the values of some samples."""
         some = self._positions(evenly_spread(FINGERPRINT_SAMPLES, len(self)))
         made = {key: self.header[key] for key in ("source", "corruption", "sigma_0", "seed")}
+        made |= {"transform": transform} if (transform := self.header.get("transform")) else {}
         digest = hashlib.sha256(json.dumps([made, list(self.shape), self.groups()], sort_keys=True).encode())
         digest.update(self._read("ybar" if self.holds == "measurements" else "x", some).tobytes())
         return digest.hexdigest()[:16]
@@ -264,12 +276,23 @@ class Signals(Stored):
     def __getitem__(self, index: Index) -> Float[Tensor, "b *n"]:
         return torch.from_numpy(self._read("x", self._positions(index)))
 
-    def raw(self, index: Index = slice(None)) -> Tensor:
-        """In the units of the raw data; complex images as complex numbers."""
+    def raw(self, index: Index = slice(None), mean: "Signals | None" = None) -> Tensor:
+        """In the units of the raw data; complex images as complex numbers.
+
+        If the values were transformed because they are counts, the transform is undone. Standard deviations then need the
+        `mean` that they belong to: they are multiplied by the slope of the inverse there (delta method).
+        """
         where = self._positions(index)
         x = self._read("x", where)
         scale, offset = (self._read(name, where).reshape(-1, *[1] * (x.ndim - 1)) for name in ("scale", "offset"))
-        return as_complex(torch.from_numpy(x * scale + offset), bool(self.header["complex"]))
+        values = torch.from_numpy(x * scale + offset)
+        if (transform := transform_of(self.header)) is None:
+            return as_complex(values, bool(self.header["complex"]))
+        if not self.header["transform"].get("std"):
+            return transform.inverse(values)
+        if mean is None:
+            raise ValueError(f"{self.name} holds standard deviations of transformed counts: give raw the mean, too.")
+        return values * transform.slope(torch.from_numpy(mean._read("x", where) * scale))
 
 
 def open_clean(clean: str | Path | Signals, data: Measurements) -> Signals:

@@ -300,9 +300,11 @@ def hold_signals(
     groups: Sequence[str] | None = None,
     scales: np.ndarray | None = None,
     offsets: np.ndarray | None = None,
+    transform: Mapping[str, Any] | None = None,
 ) -> Signals:
     """Signals that a model made, in memory, with the interface of a file."""
     header = {"source": dict(made_of), "complex": is_complex, "corruption": {"name": "none"}, "sigma_0": None}
+    header |= {"transform": transform}
     header |= {"seed": made_of["seed"], "gsure": gsure.__version__}
     scales = np.ones(1) if scales is None else scales
     offsets = np.zeros(1) if offsets is None else offsets
@@ -316,7 +318,7 @@ def save(path: str | Path, data: Measurements, *, force: bool = False, progress:
     binary = "pinv" not in data._shards[0].rows
     known = data.coverage if data.header["coverage"] == "closed form" else None
     own = {"basis", "mask_shape", "unit", "max_std", "coverage", "gsure"}  # which the writer adds
-    header = {key: value for key, value in data.header.items() if key not in own}
+    header = {key: value for key, value in data.header.items() if key not in own} | {"geometry": data.geometry()}
     writer = Writer(
         path,
         len(data),

@@ -5,6 +5,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
+from gsure.data.geometry import Space
 from gsure.data.source import DAMAGED, files_in, kept, name_in, optional
 from gsure.data.volume import Slices, Volume
 
@@ -32,7 +33,7 @@ class Nifti(Slices):
         dtype = image.get_data_dtype()
         if dtype.kind not in "uifc" or (dtype.kind == "c" and not self.complex):
             raise ValueError(f"{file} holds {dtype}, not real numbers: complex numbers need the option complex.")
-        return Volume(name_in(self.path, file, ".gz", ".nii"), (file,), shape)
+        return Volume(name_in(self.path, file, ".gz", ".nii"), (file,), shape, _space(image))
 
     def _plane(self, volume: Volume, at: int, further: tuple[int, ...]) -> np.ndarray:
         where: list[Any] = [slice(None)] * 3
@@ -44,6 +45,14 @@ class Nifti(Slices):
                 f"{volume.files[0]} cannot be read ({error}): it may be truncated, copy it again."
             ) from error
         return np.rot90(plane)
+
+
+def _space(image: Any) -> Space:
+    header = image.header
+    codes = int(header["qform_code"]), int(header["sform_code"])
+    affine = tuple(tuple(float(value) for value in row) for row in image.affine)
+    problem = None if np.isfinite(image.affine).all() else "its affine has values that are NaN or infinite"
+    return Space(affine, header.get_xyzt_units(), codes, tuple(map(float, header.get_zooms()[3:])), problem=problem)
 
 
 def load_nifti(file: str) -> Any:

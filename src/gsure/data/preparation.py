@@ -44,6 +44,13 @@ class Preparation:
         }
         return [option for option, is_given in given.items() if is_given]
 
+    @property
+    def given(self) -> list[str]:
+        """All options that were given."""
+        coil = [] if self.coil is None else [f"--coil {self.coil}"]
+        crop = ["--readout-crop none"] if self.readout_crop == "none" else []
+        return [*coil, *self.needs_kspace, *crop]
+
     def readout(self, scan: Scan) -> int:
         """The number of rows after the readout crop."""
         rows = scan.size[0]

@@ -92,6 +92,10 @@ class Prepared:
             mask = mask.take([0], axis) if length == 1 else mask
         return Plane(centre_kspace(plane.values, self.image_at_first_index), mask, plane.group)
 
+    def centred_map(self, std: np.ndarray) -> np.ndarray:
+        """A noise map in the order of the data that was given, in the order of the spectra."""
+        return np.fft.fftshift(std, (-2, -1)) if self.preparation.uncentred else std
+
     def _chosen(self, at: int, plane: Plane) -> Plane:
         """One coil, or for a root sum of squares all of them: (1 or coils, channels, rows, columns)."""
         values, mask, group = plane

@@ -70,6 +70,10 @@ class Source(ABC):
             raise IndexError(f"There is no sample {index}: {self.kind} has {len(self)}, counted from 0.")
         return self._read(index % len(self))
 
+    def geometry(self) -> dict[str, dict[str, Any]]:
+        """Where the samples of each group are in space, as `gsure.data.geometry` describes it; empty if that is unknown."""
+        return {}
+
     def reads(self) -> list[Path]:
         """The files and folders behind this source, which must not be overwritten."""
         named = (getattr(self, name, None) for name in ("path", "file"))

@@ -19,11 +19,12 @@ from gsure.data.ismrmrd import Ismrmrd
 from gsure.data.nifti import Nifti
 from gsure.data.phantom import Phantom
 from gsure.data.source import Sample, Source, existing
+from gsure.data.tiff import ENDINGS, Tiff, is_stack
 from gsure.files import open_hdf5
 
 KINDS: dict[str, type[Source]] = {
     source.kind: source
-    for source in (Array, Images, CelebA, Idx, FastMRI, Nifti, Dicom, Cfl, Ismrmrd, Digits, Phantom, Anatomy)
+    for source in (Array, Images, Tiff, CelebA, Idx, FastMRI, Nifti, Dicom, Cfl, Ismrmrd, Digits, Phantom, Anatomy)
 }
 
 __all__ = [
@@ -42,6 +43,7 @@ __all__ = [
     "Phantom",
     "Sample",
     "Source",
+    "Tiff",
     "guess_kind",
     "open_source",
 ]
@@ -95,6 +97,8 @@ def _guess_by_file(path: Path) -> str | None:
             return kind
     if name.endswith((".h5", ".hdf5", ".mrd")):
         return _guess_by_hdf5(path)
+    if name.endswith(ENDINGS) and is_stack(path):
+        return "tiff"
     if is_picture(name):
         return "images"
     if zipfile.is_zipfile(path):

@@ -7,10 +7,11 @@ import os
 from abc import abstractmethod
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 
+from gsure.data.geometry import Space, describe_slices
 from gsure.data.scaling import rms_of_pairs, rms_of_samples
 from gsure.data.source import (
     Sample,
@@ -33,6 +34,16 @@ class Volume(NamedTuple):
     files: tuple[str, ...]
     shape: tuple[int, ...]
     """Three dimensions, or more. Further dimensions (time, echoes) count as more slices."""
+    space: Space | None = None
+
+
+class Place(NamedTuple):
+    """Where a sample is."""
+
+    volume: Volume
+    at: int
+    """The number of the slice."""
+    further: tuple[int, ...]
 
 
 @dataclass(frozen=True)
@@ -45,6 +56,8 @@ class Slices(Source):
     background to a square and resizes it (antialiased bilinear), assuming square voxels.
     """
 
+    any_size: ClassVar[bool] = False
+    """Whether volumes may differ in size, if only `raw` is used; `shape` is that of the first."""
     path: str | Path
     axis: int = 2
     slices: tuple[int, int] | None = None
@@ -76,12 +89,15 @@ class Slices(Source):
                 f"{self.complex}."
             )
         volumes = self._headers()
+        names = [volume.group for volume in volumes]
+        if twice := next((name for name in names if names.count(name) > 1), None):
+            raise ValueError(f"{self.path} has two volumes of the name {twice}: rename one of them.")
         shape = self._plane_shape(volumes[0])
         different = [volume for volume in volumes if self._plane_shape(volume) != shape]
-        if different and self.size is None:
+        if different and self.size is None and not self.any_size:
             raise ValueError(
                 f"Slices of {different[0].group} are {self._plane_shape(different[0])}, those of {volumes[0].group} {shape}: "
-                "give size to make them equal."
+                "give size to make them equal, or read them separately."
             )
         height, width = (self.size, self.size) if self.size else shape
         self._set(
@@ -110,12 +126,48 @@ class Slices(Source):
     def __len__(self) -> int:
         return self.ends[-1]
 
-    def _read(self, index: int) -> Sample:
+    def place(self, index: int) -> Place:
         number, within = locate(self.ends, index)
         volume = self.volumes[number]
         count, at = divmod(within, self._per_volume(volume))
         at += self.slices[0] if self.slices else 0
         further = tuple(int(i) for i in np.unravel_index(count, volume.shape[3:])) if volume.shape[3:] else ()
+        return Place(volume, at, further)
+
+    def raw(self, index: int) -> np.ndarray:
+        """A slice (height, width) with values as stored, at its own size."""
+        return self._plane(*self.place(index))
+
+    def group_of(self, index: int) -> str:
+        return self.place(index).volume.group
+
+    def volume_of(self, index: int) -> str:
+        return self.place(index).volume.group
+
+    def file_of(self, index: int) -> str:
+        files = self.place(index).volume.files
+        return files[0] if len(files) == 1 else str(Path(files[0]).parent)
+
+    def position_of(self, index: int) -> tuple[str, int]:
+        """Samples of one position are repeated scans: the time points or echoes of a slice."""
+        volume, at, _ = self.place(index)
+        return volume.group, at if volume.space is None else at // volume.space.repeats
+
+    def per_volume(self) -> int | None:
+        """The number of slices of each volume, if it is the same for all."""
+        counts = {self._per_volume(volume) for volume in self.volumes}
+        return counts.pop() if len(counts) == 1 else None
+
+    def geometry(self) -> dict[str, dict[str, Any]]:
+        first = self.slices[0] if self.slices else 0
+        return {
+            one.group: describe_slices(one.space, one.shape, self.axis, first, self._per_volume(one), self.size)
+            for one in self.volumes
+            if one.space is not None
+        }
+
+    def _read(self, index: int) -> Sample:
+        volume, at, further = self.place(index)
         low, high = self.window or (0.0, self._size(volume) if self.complex else self._largest(volume))
         plane = self._plane(volume, at, further)
         refuse_nonfinite(plane, f"Slice {at} of {volume.group}")

@@ -180,11 +180,14 @@ class Writer:
         file["scale"] = _one_if_equal(self._scales)
         if any(self._offsets):
             file["offset"] = _one_if_equal(self._offsets)
-        header = self.header
+        header = {key: value for key, value in self.header.items() if key != "geometry"}
+        known = self.header.get("geometry") or {}
+        if here := {name: known[name] for name in dict.fromkeys(self._groups) if name in known}:
+            file["geometry"] = json.dumps(here, ensure_ascii=False)  # an attribute holds at most 64 kB
         if self.basis is not None:
             file["sigma_0"] = _one_if_equal(self._sigma_0)
-            known = self.known_coverage
-            file["coverage"] = self._kept[None] / self._size if known is None else known.double().numpy()
+            coverage = self.known_coverage
+            file["coverage"] = self._kept[None] / self._size if coverage is None else coverage.double().numpy()
             if isinstance(self.basis, Dense):
                 file["V"] = self.basis.V.double().cpu().numpy()
             header = header | {
@@ -192,7 +195,7 @@ class Writer:
                 "mask_shape": self.mask_shape,
                 "unit": self.unit,
                 "max_std": self._max_std,
-                "coverage": "mean of the masks" if known is None else "closed form",
+                "coverage": "mean of the masks" if coverage is None else "closed form",
             }
         file.attrs.update({"format": FORMAT, "version": VERSION, "holds": self.holds})
         file.attrs["header"] = json.dumps(header | {"gsure": gsure.__version__}, ensure_ascii=False)

@@ -12,6 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from gsure.basis import Basis
+from gsure.data.anscombe import describe_values, transform_of
 from gsure.data.chunks import Chunks, open_folder, write_chunk
 from gsure.data.measurements import Measurements, Signals, as_complex, open_clean, open_measurements
 from gsure.data.memory import hold_signals, save
@@ -67,8 +68,8 @@ class Restored:
 
     @property
     def std(self) -> Tensor:
-        """Like `mean`, real: the posterior standard deviation, of a complex number √E|x - mean|²."""
-        return self.signals["std"].raw().abs()
+        """Like `mean`, real: posterior standard deviation, of complex numbers √E|x - mean|², of counts by the delta method."""
+        return self.signals["std"].raw(mean=self.signals["mean"]).abs()
 
     @property
     def baseline(self) -> Tensor:
@@ -146,9 +147,9 @@ def restore(
     signals = None if clean is None else open_clean(clean, data)
     prior = open_stored_prior(loaded)
     posterior = _make_restorer(loaded, prior, data, method, draws, sampling, eta_b, seed)
-    if volumes is not None:
-        check_volumes(tuple(data.shape), data.header["complex"])
     n, at_once = len(data) if limit is None else min(limit, len(data)), max(1, batch // draws)
+    if volumes is not None:
+        check_volumes(data.subset(np.arange(n)))
     made_of = {"step": loaded.step, "weights": loaded.checksum, "fingerprint": data.fingerprint()}
     made_of |= {**posterior.options(), "batch": batch, "baselines": baselines}
     done: dict[str, Any] = {"restored": n, **posterior.options()}
@@ -170,7 +171,7 @@ def restore(
         done |= Tally.read(folder / "guard").summary(n, draws)
         verdict = work.verdict(found, signals)
     if volumes is not None:
-        write_volumes(folder, work.kinds, volumes)
+        write_volumes(folder, work.kinds, volumes, data.subset(np.arange(n)).geometry())
     restored = Restored(found, verdict | {"folder": str(folder)} | done | _scores(found, signals), None, folder)
     _finish(folder, restored, signals, panels)
     return restored
@@ -327,11 +328,14 @@ class _Work:
                 groups,
                 scales,
                 None if kind == "std" else offsets,
+                describe_values(data.header, kind),
             )
             for kind in self.kinds
         }
         scale, offset = (torch.from_numpy(values).reshape(-1, *[1] * len(data.shape)) for values in (scales, offsets))
         raw = torch.cat(drawn, 1) * scale + offset
+        if (transform := transform_of(data.header)) is not None:
+            return found, transform.inverse(raw)
         return found, as_complex(raw.flatten(0, 1), is_complex).unflatten(0, raw.shape[:2])
 
     def in_files(self, chunks: Chunks, made_of: Mapping[str, Any]) -> bool:
@@ -346,7 +350,8 @@ class _Work:
                 self.tally.write(chunks.folder / "guard" / f"shard-{number:05d}.json", where.tolist())
                 for kind, values in found.items():
                     path, offset = chunks.folder / kind / Chunks.name(number), None if kind == "std" else offsets
-                    write_chunk(path, values, some.groups(), made_of, is_complex, scales, offset)
+                    transform = describe_values(self.data.header, kind)
+                    write_chunk(path, values, some.groups(), made_of, is_complex, scales, offset, transform)
             self.advance(len(where))
         return all(chunks.is_done(number, self.kinds) for number in range(len(chunks)))
 
