@@ -35,6 +35,8 @@ def judge_run(run: Run, prior: Fitted, examples: Examples, accelerator: Accelera
             say("Judging the model by hidden entries ...")
         predicts = run.config.settings.purpose != "generate"
         record = _judge(loaded.denoiser, prior, examples, predicts)
+        if progress and (count := record.get("total_variation_unconverged")):
+            say(f"Total variation did not converge for {count:,} of {record['measurements']:,} images.")
         with replacing(run.verdict) as temporary:
             temporary.write_text(json.dumps({"step": loaded.step} | record, indent=1, ensure_ascii=False))
     accelerator.wait_for_everyone()
@@ -51,8 +53,12 @@ def _judge(denoiser: BaseDenoiser, prior: Fitted, examples: Examples, predicts: 
     device = next(denoiser.parameters(), torch.empty(0)).device
     steps = min(STEPS, denoiser.schedule.T)
 
+    unconverged: list[int] = []
+
     def estimate(shown: Measurement) -> dict[str, Tensor]:
-        return {"mean": restored(shown)} | baselines(shown).signals
+        others = baselines(shown)
+        unconverged.append(others.unconverged)
+        return {"mean": restored(shown)} | others.signals
 
     @torch.no_grad()
     def restored(shown: Measurement) -> Tensor:
@@ -71,4 +77,4 @@ def _judge(denoiser: BaseDenoiser, prior: Fitted, examples: Examples, predicts: 
 
     groups = data.subset(where).groups()
     found = predict_hidden(estimate, measurement, about, numbers, groups, seed, baselines.real_images)
-    return found.as_dict()
+    return found.as_dict() | ({"total_variation_unconverged": sum(unconverged)} if sum(unconverged) else {})
