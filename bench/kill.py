@@ -34,8 +34,8 @@ PATIENCE = 120.0
 ENDLESS = 10**6
 """Steps of the run while it is killed; how many it makes is settled when it may finish."""
 OPTIONS = (
-    f"--width 8 --multipliers [1,2] --attention [] --dropout 0.1 --batch 16 --checkpoint-every {PERIOD} --log-every 1 "
-    "--picture-every 0 --keep 2 --validate-on 16 --t-bins 2 --json"
+    "--preset plain --width 8 --multipliers [1,2] --attention [] --dropout 0.1 --batch 16 --log-every 1 "
+    f"--checkpoint-every {PERIOD} --picture-every 0 --keep 2 --validate-on 16 --t-bins 2 --json"
 ).split()
 
 

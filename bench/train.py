@@ -34,6 +34,7 @@ from gsure.training.model import make_denoiser, make_objective
 from gsure.training.run import Log, Run
 from gsure.training.settings import DataInfo, Settings, read_preset
 from gsure.training.setup import Ready, setup
+from gsure.training.tasks import Diffusing
 from gsure.training.validation import validate
 
 SETTINGS = Settings(**read_preset("digits"))

@@ -25,7 +25,7 @@ def test_the_quick_start_in_python_goes_from_arrays_to_mean_and_std(tmp_path, mo
     (code,) = re.findall(r"```python\n(.*?)```", README, flags=re.DOTALL)
     assert len([line for line in code.splitlines() if line]) <= 10
     train, restore = gsure.train, gsure.restore
-    monkeypatch.setattr(gsure, "train", lambda data, out, settings, **options: train(data, out, QUICK))
+    monkeypatch.setattr(gsure, "train", lambda data, out, **options: train(data, out, QUICK))
     monkeypatch.setattr(gsure, "restore", lambda run, data, **options: restore(run, data, steps=2, **options))
     scope: dict = {}
     exec(code, scope)  # noqa: S102

@@ -18,11 +18,8 @@ def _options(parser: ArgumentParser) -> None:
     common = Options(parser, "common options")
     common.add("data", str, "measurement file, or a folder of shards")
     common.add("--out", str, "folder of the run", metavar="FOLDER", required=True)
-    common.add(
-        "--preset",
-        str,
-        f"settings to start from: auto (the default, fits them to the data), {', '.join(preset_names())}",
-    )
+    about = "settings to start from: auto (the default) fits them to the data, plain takes the defaults below; or "
+    common.add("--preset", str, about + ", ".join(preset_names()))
     common.add("--clean", str, "clean signals, for --train-on clean or to log the true error", metavar="FILE")
     _add_settings(common, COMMON)
     common.add("--resume", bool, "resume from the latest checkpoint in --out")
@@ -76,6 +73,8 @@ def _settings(options: Namespace, given: dict[str, Any], shown: bool = True) -> 
 
     if options.resume and (run := Run(Path(options.out))).exists():
         return dataclasses.replace(run.config.settings, **given)
+    if options.preset == "plain":
+        return Settings(**given)
     if options.preset not in (None, "auto"):
         return Settings(**read_preset(options.preset, given))
     refuse_values(given)

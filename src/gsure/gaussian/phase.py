@@ -26,8 +26,8 @@ SMOOTHING, SMOOTHING_REFINED = 1.0, 2.0
 """Standard deviation in rows of the smoothing of the reference."""
 ROUNDS = 2
 """How often a reference is refined."""
-ROUNDING = 2e-6
-"""Noise is at least this share of the largest variance of a row: single precision has it, and clean data no other."""
+ROUNDING = 16
+"""Noise is at least so many times the rounding error of the variances of a row: clean data has no other."""
 AT_ONCE = 2**24
 """Numbers of the measurement matrices that are held at once."""
 
@@ -229,7 +229,7 @@ class ReferencedGaussian(Gaussian):
         matrix = torch.cat([upper, lower], 2).movedim(0, 1)  # r, b, 2 kept, v
         measured = values.gather(2, order[:, None].expand(-1, values.shape[1], -1)) * valid[:, None]
         measured = torch.cat([measured.real, measured.imag], 2).movedim(0, 1)
-        rounding = ROUNDING * self.covariance.diagonal(dim1=1, dim2=2).sum(1).max()
+        rounding = ROUNDING * torch.finfo(self.mu.dtype).eps * self.covariance.diagonal(dim1=1, dim2=2).sum(1).max()
         noise = torch.where(valid > 0, torch.maximum(variance.gather(1, order) / 2, rounding), 1.0).repeat(1, 2)
         r, b, k, v = matrix.shape
         across = (matrix.reshape(r, b * k, v) @ self.covariance).reshape(r, b, k, v)

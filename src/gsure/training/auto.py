@@ -73,7 +73,8 @@ def choose_settings(
 def _choose(data: Measurements, info: DataInfo, device: torch.device, changes: Mapping[str, Any]) -> list[Choice]:
     n, is_image = info.samples, len(info.shape) == 3 and min(info.shape[1:]) >= 4 and changes.get("network") != "mlp"
     side = min(info.shape[1:]) if is_image else 0
-    missing = float(data.coverage.min()) < 1 and changes.get("train_on") != "naive" and is_image
+    plain = changes.get("objective", "tweedie") != "tweedie" or changes.get("base") == "none"
+    missing = float(data.coverage.min()) < 1 and changes.get("train_on") != "naive" and is_image and not plain
     steps = changes.get("steps")
     found = [
         Choice("batch", min(16, n), "small batches give more steps in the same time"),
@@ -101,7 +102,7 @@ def _choose(data: Measurements, info: DataInfo, device: torch.device, changes: M
     if not missing:
         return [
             *found,
-            Choice("purpose", "generate", "nothing is missing that could be predicted"),
+            Choice("purpose", "generate", "nothing is missing, or other options exclude restoration in one call"),
             Choice("predicts", "v", "keeps details at low noise, and can start from noise"),
             Choice("weighting", "v", "errors in v count equally at all noise levels"),
             Choice("times", "lognormal", "most noise levels where images take shape"),

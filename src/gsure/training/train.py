@@ -214,7 +214,7 @@ def dry_run(
             return {"problems": problems + str(error).splitlines()}
         if problems:
             return {"problems": problems}
-        prior = fit_prior(ready.examples, ready.held_out, most=FITTED_TO_TIME)
+        done, prior = ready.state.step, fit_prior(ready.examples, ready.held_out, most=FITTED_TO_TIME)
         (first, then), drawing = _time_tasks(accelerator, ready, prior)
         if settings.steps == 0:
             try:
@@ -222,13 +222,16 @@ def dry_run(
                 settings = fit_to_budget(settings, (first, then), drawing, left, len(ready.examples))
             except ValueError as error:
                 return {"problems": [str(error)]}
-        cost = _cost(ready, settings, first, then, accelerator.device)
+        cost = _cost(ready, settings, done, first, then, accelerator.device)
         ready.state.denoiser.network = ready.state.network
     return {"problems": []} | ({"notes": ready.notes} if ready.notes else {}) | cost
 
 
-def _cost(ready: Ready, settings: Settings, first: float, then: float, device: torch.device) -> dict[str, Any]:
-    step, change = ready.state.step, min(settings.impute_at, default=settings.steps)
+def _cost(
+    ready: Ready, settings: Settings, step: int, first: float, then: float, device: torch.device
+) -> dict[str, Any]:
+    """Of a run that has done so many steps; `first` and `then` are the seconds of a step before and after imputation."""
+    change = min(settings.impute_at, default=settings.steps)
     left = max(0, change - step) * first + max(0, settings.steps - max(step, change)) * then
     return {
         "parameters": sum(parameter.numel() for parameter in ready.state.network.parameters()),
