@@ -10,6 +10,7 @@ import os
 import re
 import shlex
 import shutil
+import time
 from html.parser import HTMLParser
 from pathlib import Path
 
@@ -603,6 +604,9 @@ def test_a_picture_enlarges_by_keyboard_and_the_slider_shows_other_slices(chromi
     press(chromium, "Escape")
     assert not chromium.find("document.querySelector('dialog').open")
     assert chromium.find("document.activeElement.tagName") == "IMG"
+    until = time.monotonic() + 10
+    while chromium.find("document.querySelector('dialog .bar') !== null"):  # moves back in an event of its own
+        assert time.monotonic() < until
     assert chromium.find(LOOK % 1280) == []
     assert {address.split(":")[0] for address in chromium.requests()} == {"file", "data"}
 
