@@ -95,6 +95,8 @@ def test_such_a_run_restores_in_one_call_and_draws_in_context(files, tmp_path):
     with torch.no_grad():
         expected = run.denoiser.basis.to_signal(run.denoiser.estimate(measurement))
     np.testing.assert_allclose(restored.signals["mean"][:4].numpy(), expected.numpy(), atol=1e-4)
+    gsure.restore(run, files / "k.h5", tmp_path / "restored", limit=4, draws=2, steps=3)
+    assert gsure.write_report(tmp_path)["runs"] == 1  # though nothing was validated over timesteps
     assert gsure.sample(run, 2, steps=3)[:].shape == (2, 2, 16, 16)
     json.dumps(restored.summary)
 

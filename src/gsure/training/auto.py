@@ -77,7 +77,7 @@ def _choose(data: Measurements, info: DataInfo, device: torch.device, changes: M
     missing = float(data.coverage.min()) < 1 and changes.get("train_on") != "naive" and is_image and not plain
     steps = changes.get("steps")
     found = [
-        Choice("batch", min(16, n), "small batches give more steps in the same time"),
+        Choice("batch", min(16, max(1, 3 * n // 4)), "small batches give more steps in the same time"),
         Choice("lr", 2e-3, "small networks take large steps"),
         Choice("decay", "cosine", "a rate that falls to zero needs no long average"),
         Choice("warmup", 100 if not steps else min(100, steps // 10), "Adam's second moments are poor at first"),
@@ -149,6 +149,8 @@ def _held_out(data: Measurements) -> float:
     """A share of the groups that has enough measurements, and leaves most for training."""
     least, most = HELD_OUT
     groups = len(set(data.groups()))
+    if groups == 1:  # a volume is not divided
+        return 0.0
     wanted = min(most, max(least, len(data) // 20))
     return round(min(0.2, max(wanted / len(data), 1.0 / groups)), 4)
 
