@@ -1,15 +1,17 @@
-"""What a first run gives without a network: zero-filled, total variation, and the Gaussian prior.
+"""What a first run gives: zero-filled, total variation, the Gaussian prior, and `gsure train` without any settings.
 
     python bench/first_run.py brains brains64.npz [--seeds N]    lines of k-space at R = 4, three kinds of images
+    python bench/first_run.py default brains64.npz --minutes 15 [--seeds N]    the same images, with a trained network
     python bench/first_run.py large volume.nii.gz                320 × 320, 1,000 slices: time and memory
     python bench/first_run.py small [IDX-FILE]                   patches of digits and of Fashion-MNIST 16 × 16
 
 `brains64.npz` has uint8 images `train` and `test`. PSNR in dB is the mean over test images; "object" counts pixels above a
 tenth of the largest magnitude. The strength of total variation and the options of the Gaussian are chosen by hidden entries:
-no clean image is used. One thread.
+no clean image is used. One thread, except for `default`, where training takes what is fastest.
 """
 
 import argparse
+import itertools
 import tempfile
 import time
 from dataclasses import dataclass, field
@@ -82,30 +84,66 @@ def as_pairs(images: Tensor) -> Tensor:
     return torch.stack([images.real, images.imag], 1).float()
 
 
-def brains(path: Path, seeds: int) -> None:
+def read_brains(path: Path, has_phase: bool, generator: torch.Generator) -> list[tuple[Tensor, Measurement]]:
+    """Clean slices and their measurements, to learn from and to test on. The root mean square is 1."""
     stored = np.load(path)
     train, test = (torch.from_numpy(stored[name].astype(np.float32)) for name in ("train", "test"))
     rms = float(train.square().mean().sqrt())
-    lines, before = Lines(R=ACCELERATION), (fitting.REAL_COHERENCE, fitting.MAX_REFERENCED)
+    parts = []
+    for images in (train / rms, test / rms):
+        phase = smooth_phase(len(images), images.shape[-1], generator) if has_phase else torch.zeros_like(images)
+        x = as_pairs(torch.polar(images, phase))
+        parts.append((x, Lines(R=ACCELERATION).apply(x, SIGMA, generator)))
+    return parts
+
+
+def brains(path: Path, seeds: int) -> None:
+    before = (fitting.REAL_COHERENCE, fitting.MAX_REFERENCED)
     for track in ("nothing assumed", "found to be real", "smooth random phase"):
         print(track)
         for seed in range(seeds):
             generator = torch.Generator().manual_seed(seed)
-            parts = []
-            for images in (train / rms, test / rms):
-                z = images + 0j
-                if track == "smooth random phase":
-                    z = torch.polar(images, smooth_phase(len(images), images.shape[-1], generator))
-                x = as_pairs(z)
-                parts.append((x, lines.apply(x, SIGMA, generator)))
-            (_, learned_from), (clean, shown) = parts
-            about = about_of(lines, tuple(clean.shape[1:]), True)
+            (_, learned_from), (clean, shown) = read_brains(path, track == "smooth random phase", generator)
+            about = about_of(Lines(R=ACCELERATION), tuple(clean.shape[1:]), True)
             if track == "nothing assumed":
                 fitting.REAL_COHERENCE, fitting.MAX_REFERENCED = (2.0, 2.0), 0
             fitted, seconds = fit(learned_from, about)
             fitting.REAL_COHERENCE, fitting.MAX_REFERENCED = before
             print(f"  seed {seed}: {fitted.notes[-1]} Fitted in {seconds:.1f} s.")
             show(compare(shown, clean, about, fitted))
+
+
+def default(path: Path, seeds: list[int], minutes: float, tracks: list[str], folder: Path) -> None:
+    """`gsure train` without settings, and `gsure restore --method mean`: the means of both and of the baselines."""
+    for track, seed in itertools.product(tracks, seeds):
+        (_, learned_from), (clean, shown) = read_brains(path, track == "phase", torch.Generator().manual_seed(seed))
+        data, test = (_in_memory(measurement) for measurement in (learned_from, shown))
+        chosen = gsure.choose_settings(data, {"minutes": minutes, "seed": seed})
+        torch.set_num_threads(chosen.threads)
+        began = time.perf_counter()
+        run = gsure.train(data, folder / f"{track}-{seed}", chosen.settings)
+        print(
+            f"{track}, seed {seed}: {(time.perf_counter() - began) / 60:.1f} minutes with {chosen.threads} threads, "
+            f"{run.config.settings.steps} steps. {run.summary()['verdict']}"
+        )
+        restored = gsure.restore(run, test, method="mean", draws=1, steps=1)
+        scores = {name: psnr(as_signal(signals), clean, True) for name, signals in restored.signals.items()}
+        for name in ("baseline", "total_variation", "gaussian", "mean"):
+            ahead = scores["mean"] - scores[name]
+            print(
+                f"    {name:<16} {float(scores[name].mean()):.2f} dB; the network is better by "
+                f"{float(ahead.mean()):.2f} ± {float(ahead.std() / len(ahead) ** 0.5):.2f} dB",
+                flush=True,
+            )
+
+
+def as_signal(signals: gsure.Signals) -> Tensor:
+    return as_pairs(signals.raw()[:, 0])
+
+
+def _in_memory(measurement: Measurement) -> gsure.Measurements:
+    ybar = torch.complex(*measurement.ybar.unbind(1))
+    return gsure.from_arrays(ybar, measurement.mask[:, 0], SIGMA, verbose=False)
 
 
 @dataclass(frozen=True)
@@ -182,14 +220,24 @@ def small(fashion: str | None) -> None:
 
 def main(arguments: list[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("what", choices=("brains", "large", "small"))
+    parser.add_argument("what", choices=("brains", "default", "large", "small"))
     parser.add_argument("path", nargs="?")
     parser.add_argument("--seeds", type=int, default=3)
+    parser.add_argument("--first-seed", type=int, default=0)
+    parser.add_argument("--minutes", type=float, default=15.0)
+    parser.add_argument("--tracks", nargs="+", default=["phase", "real"])
+    parser.add_argument("--out", help="folder that keeps the trained runs")
     options = parser.parse_args(arguments)
-    torch.set_num_threads(1)
+    if options.what != "default":
+        torch.set_num_threads(1)
     match options.what:
         case "brains":
             brains(Path(options.path), options.seeds)
+        case "default":
+            seeds = list(range(options.first_seed, options.first_seed + options.seeds))
+            with tempfile.TemporaryDirectory() as temporary:
+                folder = Path(options.out or temporary)
+                default(Path(options.path), seeds, options.minutes, options.tracks, folder)
         case "large":
             large(Path(options.path))
         case "small":

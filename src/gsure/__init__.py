@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from gsure.data.measurements import open_measurements as open
     from gsure.data.memory import from_arrays, save
     from gsure.data.sources import open_source
-    from gsure.denoiser import Denoiser
+    from gsure.denoiser import Denoiser, ResidualDenoiser
     from gsure.divergence import Divergence
     from gsure.evaluation.denoising import evaluate_denoising
     from gsure.evaluation.diagnose import diagnose
@@ -33,9 +33,10 @@ if TYPE_CHECKING:
     from gsure.posterior import Posterior
     from gsure.random import generators
     from gsure.report.page import write_report
-    from gsure.restoration import ddrm
+    from gsure.restoration import context, ddrm
     from gsure.sampling import Clipped, ddim, ddpm, dpm, unipc
     from gsure.schedule import Schedule
+    from gsure.training.auto import choose_settings
     from gsure.training.model import load
     from gsure.training.run import Run, inspect
     from gsure.training.settings import Settings
@@ -52,7 +53,7 @@ _MODULES = {
     "data.measurements": ["Measurements", "Signals", "as_complex"],
     "data.memory": ["from_arrays", "save"],
     "data.sources": ["open_source"],
-    "denoiser": ["Denoiser"],
+    "denoiser": ["Denoiser", "ResidualDenoiser"],
     "divergence": ["Divergence"],
     "evaluation.denoising": ["evaluate_denoising"],
     "evaluation.diagnose": ["diagnose"],
@@ -66,9 +67,10 @@ _MODULES = {
     "posterior": ["Posterior"],
     "random": ["generators"],
     "report.page": ["write_report"],
-    "restoration": ["ddrm"],
+    "restoration": ["context", "ddrm"],
     "sampling": ["Clipped", "ddim", "ddpm", "dpm", "unipc"],
     "schedule": ["Schedule"],
+    "training.auto": ["choose_settings"],
     "training.model": ["load"],
     "training.run": ["Run", "inspect"],
     "training.settings": ["Settings"],
