@@ -88,6 +88,13 @@ def test_first_run(monkeypatch, capsys, tmp_path):
     np.savez(tmp_path / "b.npz", train=images[:60], test=images[60:])
     script.main(["brains", str(tmp_path / "b.npz"), "--seeds", "1"])
     assert capsys.readouterr().out.count("Gaussian - TV") == 3
+    choose = script.gsure.choose_settings
+    quick = {"steps": 4, "width": 8, "multipliers": (1, 1), "batch": 4, "validate_on": 4, "purpose": "restore"}
+    monkeypatch.setattr(
+        script.gsure, "choose_settings", lambda data, changes: choose(data, changes | quick, timed=False), raising=False
+    )
+    script.main(["default", str(tmp_path / "b.npz"), "--seeds", "1", "--tracks", "real"])
+    assert capsys.readouterr().out.count("the network is better by") == 4
     volume = np.random.default_rng(0).uniform(0, 100, (20, 20, 6)).astype(np.float32)
     nib.save(nib.Nifti1Image(volume, np.eye(4)), tmp_path / "v.nii.gz")
     script.main(["large", str(tmp_path / "v.nii.gz")])

@@ -95,6 +95,17 @@ def test_slices_differ_in_anatomy():
     assert correlation.mean() < 0.75
 
 
+def test_slices_of_one_plane_resemble_each_other_more_than_mixed_ones():
+    def spread(**options):
+        magnitudes = np.abs(images(**options))
+        return ((magnitudes - magnitudes.mean(0)) ** 2).mean() / (magnitudes**2).mean()
+
+    planes = [spread(plane=plane) for plane in ("sagittal", "coronal", "axial")]
+    assert max(planes) < spread()
+    with pytest.raises(AssertionError):
+        np.testing.assert_array_equal(images(plane="axial"), images(plane="coronal"))
+
+
 def test_rotations_are_rotations():
     turned = _rotation(np.array([0.3, -0.2, 0.5]))
     np.testing.assert_allclose(turned @ turned.T, np.eye(3), atol=1e-12)
@@ -142,6 +153,7 @@ def test_the_box_around_a_head_leaves_the_noise_out(tmp_path):
         ({"size": 4}, "size >= 8"),
         ({"n": 0}, "n >= 1"),
         ({"seed": -1}, "seed >= 0"),
+        ({"plane": "oblique"}, "plane must be one of any, sagittal, coronal, axial"),
         ({"heads": "here"}, "has one volume, which cannot be both"),
         ({"heads": "here", "split": "test"}, "give the split all"),
     ],

@@ -104,7 +104,7 @@ def test_such_a_run_restores_in_one_call_and_draws_in_context(files, tmp_path):
 def test_training_on_clean_signals_has_the_same_network_and_hides_as_much(files, tmp_path):
     settings = chosen(gsure.open(files / "k.h5"), **SMALL, train_on="clean")
     ours = chosen(gsure.open(files / "k.h5"), **SMALL)
-    same_names = ("base", "purpose", "hide", "width", "multipliers", "lr", "batch", "steps")
+    same_names = ("base", "purpose", "hide", "width", "multipliers", "lr", "batch", "steps", "impute_at")
     assert all(getattr(settings, name) == getattr(ours, name) for name in same_names)
     run = gsure.train(files / "k.h5", tmp_path / "run", settings, clean=files / "kc.h5")
     assert final(tmp_path / "run").step == 9

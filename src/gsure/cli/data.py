@@ -41,6 +41,7 @@ SOURCE_OPTIONS: dict[str, tuple[Any, str]] = {
     "n": (int, "phantom, anatomy: number of images"),
     "seed": (int, "phantom, anatomy: seed"),
     "heads": (str, "anatomy: NIfTI file or folder of heads, instead of those that are built in"),
+    "plane": (str, "anatomy: sagittal, coronal or axial slices; by default any"),
     "phase": (bool, "anatomy: smooth random phase; false makes real images"),
 }
 METAVARS = {tuple[float, float]: "[X,X]", tuple[int, int]: "[N,N]", bool: "true|false", int | str: "N|NAME"}

@@ -19,6 +19,8 @@ from gsure.data.scaling import rms_of_samples
 from gsure.data.source import Sample, Source, files_in, in_pairs, name_in, optional, refuse_nonfinite, sizes, summary
 
 Split = Literal["all", "train", "test"]
+Plane = Literal["any", "sagittal", "coronal", "axial"]
+"""Sorted like FRAMES, after `any`."""
 FOLDER = Path(__file__).parent / "heads"
 BUILT_IN: dict[Split, tuple[str, ...]] = {
     "all": ("mni152", "ds000031", "colin27"),
@@ -46,6 +48,8 @@ MIRRORED = 0.5
 class Anatomy(Source):
     """Slices of `size` x `size`, with a root mean square of about 1. `phase` makes them complex; else they are real.
 
+    `plane` chooses one direction; by default, slices of all three are mixed.
+
     `heads` is a NIfTI file, or a folder of them, of T1-weighted or other magnitude volumes. By default the heads are those in
     the package: Colin27 in the split `test`, a second person and the average MNI152 in `train`. In a folder of your own, the
     last fifth of the volumes by name, at least one, is `test`.
@@ -61,6 +65,7 @@ class Anatomy(Source):
     n: int = 10_000
     seed: int = 0
     phase: bool = True
+    plane: Plane = "any"
     is_complex: bool = field(default=True, init=False, repr=False, compare=False)
     shape: tuple[int, int, int] = field(init=False, repr=False, compare=False)
     files: tuple[str, ...] = field(init=False, repr=False, compare=False)
@@ -68,6 +73,8 @@ class Anatomy(Source):
     def __post_init__(self) -> None:
         if self.split not in get_args(Split):
             raise ValueError(f"split must be one of {', '.join(get_args(Split))}, but is {self.split!r}.")
+        if self.plane not in get_args(Plane):
+            raise ValueError(f"plane must be one of {', '.join(get_args(Plane))}, but is {self.plane!r}.")
         if self.size < 8 or self.n < 1 or self.seed < 0:
             raise ValueError(
                 f"anatomy needs size >= 8, n >= 1 and seed >= 0, but was given size = {self.size}, n = {self.n}, seed = "
@@ -87,7 +94,7 @@ class Anatomy(Source):
         rng = numpy_generator(self.seed, Stream.ANATOMY, get_args(Split).index(self.split), index)
         file = self.files[rng.integers(len(self.files))]
         head = _open(file, os.stat(file).st_mtime_ns)
-        image = _slice(rng, head, self.size)
+        image = _slice(rng, head, self.size, self.plane)
         if self.phase:
             image = image * np.exp(1j * smooth_phase(rng, self.size))
         return Sample(in_pairs(image / np.float32(head.scale)), str(index), head.scale)
@@ -171,9 +178,10 @@ def _from_nifti(file: str) -> tuple[np.ndarray, np.ndarray]:
     return np.pad(voxels / voxels.max(), 1).astype(np.float16), np.asarray(image.header.get_zooms()[:3], float)
 
 
-def _slice(rng: np.random.Generator, head: Head, size: int) -> np.ndarray:
+def _slice(rng: np.random.Generator, head: Head, size: int, plane: Plane) -> np.ndarray:
     """A magnitude image: one random slice, about 0..1."""
-    axis = int(rng.integers(3))
+    drawn = int(rng.integers(3))
+    axis = drawn if plane == "any" else get_args(Plane).index(plane) - 1
     view = head.extent.max() * rng.uniform(1.04, 1.22)
     fine = max(
         1, round(view / size / head.millimetres.min())

@@ -19,13 +19,15 @@ from gsure.experiments.work import Work, digest, training
 from gsure.metrics.images import nmse, psnr, ssim
 from gsure.metrics.restorations import column, mean_and_error, score_stored
 from gsure.plotting import Picture, draw_comparison
+from gsure.training.settings import INCOMPLETE_ONLY
 
 METRICS = {"psnr": psnr, "ssim": ssim, "nmse": nmse}
 KINDS = ("mean", "draw", "baseline", "total_variation", "gaussian")
 """What `restore` writes. Total variation and the Gaussian prior need images, and older results lack them."""
 WITHOUT_NETWORK = {"total_variation": "total variation", "gaussian": "Gaussian prior"}
 LABELS = {"gsure": "from measurements", "oracle": "reference"}
-MODELS: dict[str, dict[str, Any]] = {"gsure": {}, "oracle": {"train_on": "clean", "impute_at": []}}
+MODELS = {"gsure": "measurements", "oracle": "clean"}
+"""What each model is trained on."""
 
 
 @dataclass(frozen=True)
@@ -83,7 +85,10 @@ def train(plan: Plan, model: str, seed: int, work: Work, measuring: dict[str, An
 
 def settings_of(plan: Plan, model: str, seed: int) -> tuple[str, dict[str, Any]]:
     """The preset of a model, and the settings that differ from it."""
-    return plan.chosen["preset"], {**plan.chosen["settings"], **MODELS[model], "seed": seed}
+    preset, changes = plan.chosen["preset"], dict(plan.chosen["settings"])
+    if model == "oracle" and preset != "auto":
+        changes = {name: value for name, value in changes.items() if name not in INCOMPLETE_ONLY}
+    return preset, {**changes, "train_on": MODELS[model], "seed": seed}
 
 
 def compute(plan: Plan, case: Case, work: Work) -> list[dict[str, Any]]:
@@ -170,9 +175,8 @@ def _notes(plan: Plan, found: dict[Case, dict[str, Any]]) -> list[str]:
         inside = [r["within 2 std"] for case, r in found.items() if case.model == "gsure"]
         about = (
             f"Each table shows the mean over {row['n']} images that no model saw. ± is the standard error over images; of "
-            f"differences, of paired ones. The posterior mean is the mean of {method['draws']} posterior samples. "
-            f"We drew each with DDRM: η = {method['eta']:g}, {method['steps']} sampling steps, "
-            f"{method.get('spacing', 'even')} spacing. Training seeds: {', '.join(map(str, plan.chosen['seeds']))}."
+            f"differences, of paired ones. {_about_method(method)} "
+            f"Training seeds: {', '.join(map(str, plan.chosen['seeds']))}."
         )
         if inside:
             about += (
@@ -183,6 +187,18 @@ def _notes(plan: Plan, found: dict[Case, dict[str, Any]]) -> list[str]:
     if missing:
         notes += ["", f"Not run yet: {'; '.join(missing)}."]
     return notes
+
+
+def _about_method(method: dict[str, Any]) -> str:
+    if "eta" not in method:
+        return (
+            f"The posterior mean is one call of the network. The standard deviation is that of {method['draws']} posterior "
+            "samples (`restore --method auto`)."
+        )
+    return (
+        f"The posterior mean is the mean of {method['draws']} posterior samples. We drew each with DDRM: η = "
+        f"{method['eta']:g}, {method['steps']} sampling steps, {method.get('spacing', 'even')} spacing."
+    )
 
 
 def _draw(plan: Plan, found: dict[Case, dict[str, Any]], work: Work, path: Path) -> bool:

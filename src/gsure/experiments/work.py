@@ -10,11 +10,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from gsure.data.measurements import open_measurements
 from gsure.data.sources import Source, open_source
 from gsure.experiments.chain import measure_once, train_once
 from gsure.experiments.tint import Tinted
 from gsure.inference.restore import restore
 from gsure.inference.sample import sample
+from gsure.training.auto import choose_settings
 from gsure.training.settings import Settings, read_preset
 
 
@@ -61,7 +63,7 @@ class Work:
 
     def trained(self, files: Measured, preset: str, changes: Mapping[str, Any]) -> Path:
         """A finished run. Its folder does not depend on settings that do not affect the weights, such as `picture_every`."""
-        settings = _resolved(preset, changes)
+        settings = _resolved(preset, changes, files.data)
         asked = {"data": files.data.parent.name} | training(preset, changes)
         run = self.folder / "runs" / _name(f"{preset}-{settings.train_on}", asked)
         train_once(files.data, run, settings, files.clean, self.progress)
@@ -84,13 +86,17 @@ class Work:
 
 def training(preset: str, changes: Mapping[str, Any]) -> dict[str, Any]:
     """The settings that the weights depend on. Omits defaults, so that a new setting does not rename existing runs."""
-    settings = _resolved(preset, changes)
+    if preset == "auto":  # the others follow from the data, which has its own place in a digest
+        return {"preset": preset, **changes}
+    settings = Settings(**read_preset(preset, changes))
     differing = {name: value for name, (_, value) in Settings().differences(settings).items()}
     return differing | {"steps": settings.steps}
 
 
-def _resolved(preset: str, changes: Mapping[str, Any]) -> Settings:
-    """A preset with some settings changed."""
+def _resolved(preset: str, changes: Mapping[str, Any], data: Path) -> Settings:
+    """A preset with some settings changed. Those that fit the data do not depend on the speed of this computer."""
+    if preset == "auto":
+        return choose_settings(open_measurements(data), changes, timed=False).settings
     return Settings(**read_preset(preset, changes))
 
 

@@ -45,6 +45,9 @@ CHOSEN_ROWS = 16
 """Rows on which choices are made."""
 EM_SAMPLES, EM_BATCH, FIRST_SAMPLES = (2000, 5000), 500, 1000
 """Measurements of the expectation-maximisation, before and after the reference is refined; of one step of it; of its start."""
+EM_WORK, EM_BATCHES = 4e11, 10
+"""Bounds the measurements times (rows · lines · width²) of an expectation-maximisation: two minutes on one core at most. If
+it has fewer measurements for that reason, it takes so many steps."""
 START_IMAGINARY = 0.3
 """Share of the imaginary part in the start of the expectation-maximisation."""
 
@@ -241,7 +244,7 @@ class _Fit:
         rows = gaussian.coordinates
         assert isinstance(rows, Rows)
         parts = []
-        for number_of, batch in enumerate(_first(self.batches(), FIRST_SAMPLES)):
+        for number_of, batch in enumerate(_first(self.batches(), FIRST_SAMPLES, EM_BATCH)):
             drawn = gaussian.single.draw(batch, keyed_generator(self.seed, Stream.GAUSSIAN_START, number_of))
             fully = Measurement._trusted(drawn, torch.ones_like(batch.mask), torch.zeros_like(batch.std))
             image = to_image(rows.vectors(fully).values)
@@ -253,14 +256,19 @@ class _Fit:
         away = v - mean[:, None]
         return ReferencedGaussian(rows, mean, away.mT @ away / v.shape[1], reference)
 
-    def _expectation_maximisation(self, start: ReferencedGaussian, n: int) -> ReferencedGaussian:
+    def _expectation_maximisation(self, start: ReferencedGaussian, most: int) -> ReferencedGaussian:
+        rows, width = start.mu.shape
+        lines = float(self.target.mask.flatten(1).sum(1).max() + self.shown.mask.flatten(1).sum(1).max())
+        n = min(most, int(EM_WORK / (rows * lines * width**2)))
+        at_once = EM_BATCH if n == most else max(1, min(EM_BATCH, n // EM_BATCHES))
+
         def rate(number_of: int) -> float:
             return (number_of + 1) ** -0.5
 
         with bar("Gaussian prior, phase", n, self.progress) as advance:
 
             def reading() -> Iterator[Measurement]:
-                for batch in _first(self.batches(), n):
+                for batch in _first(self.batches(), n, at_once):
                     yield batch
                     advance(len(batch))
 
@@ -313,12 +321,12 @@ def _can_have_phase(gaussian: BlockGaussian) -> bool:
     return rows.neighbours > 1 and not rows.real_images and gaussian.blocks.width <= MAX_REFERENCED
 
 
-def _first(batches: Iterable[Measurement], n: int) -> Iterator[Measurement]:
-    """The first n measurements, at most `EM_BATCH` at a time."""
+def _first(batches: Iterable[Measurement], n: int, at_once: int) -> Iterator[Measurement]:
+    """The first n measurements, at most `at_once` at a time."""
     left = n
     for batch in batches:
-        for first in range(0, min(left, len(batch)), EM_BATCH):
-            yield batch[first : min(first + EM_BATCH, left, len(batch))]
+        for first in range(0, min(left, len(batch)), at_once):
+            yield batch[first : min(first + at_once, left, len(batch))]
         left -= len(batch)
         if left <= 0:
             return

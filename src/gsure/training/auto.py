@@ -115,7 +115,7 @@ def _choose(data: Measurements, info: DataInfo, device: torch.device, changes: M
         Choice("weighting", "wiener", "errors count relative to those of the Gaussian prior"),
         Choice("times", "lognormal" if data.basis.is_signal else "uniform", "noise levels as measured to work best"),
     ]
-    if purpose == "both" and steps and changes.get("train_on", "measurements") == "measurements":
+    if purpose == "both" and steps:
         found.append(Choice("impute_at", (round(RESTORING_SHARE * steps),), "after two thirds, also generation"))
         found.append(Choice("impute_count", min(n, 2000), "imputation takes time"))
     return found
