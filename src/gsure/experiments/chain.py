@@ -6,10 +6,12 @@ from typing import Any
 
 from gsure.corruption import FAMILIES
 from gsure.data.corrupt import corrupt
+from gsure.data.measurements import open_measurements
 from gsure.data.sources import Source
 from gsure.training import checkpoints
+from gsure.training.auto import choose_settings
 from gsure.training.run import Run
-from gsure.training.settings import Settings, option
+from gsure.training.settings import Settings, option, read_preset
 from gsure.training.train import train
 
 
@@ -28,6 +30,13 @@ def measure_once(
     data.parent.mkdir(parents=True, exist_ok=True)
     family = FAMILIES[corruption["name"]](**{key: value for key, value in corruption.items() if key != "name"})
     corrupt(source, data, family, sigma, clean=clean, force=True, progress=progress, **options)
+
+
+def resolve(preset: str, changes: Mapping[str, Any], data: Path) -> Settings:
+    """A preset with some settings changed. `auto` fits the data, and does not depend on the speed of this computer."""
+    if preset == "auto":
+        return choose_settings(open_measurements(data), changes, timed=False).settings
+    return Settings(**read_preset(preset, changes))
 
 
 def train_once(data: Path, out: Path, settings: Settings, clean: Path, progress: bool) -> None:

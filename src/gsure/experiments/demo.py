@@ -15,12 +15,11 @@ from gsure.data.sources import open_source
 from gsure.display import say
 from gsure.evaluation import evaluate_restorations, evaluate_samples
 from gsure.evaluation.diagnose import diagnose
-from gsure.experiments.chain import measure_once, train_once
+from gsure.experiments.chain import measure_once, resolve, train_once
 from gsure.files import record_request
 from gsure.inference.restore import restore
 from gsure.inference.sample import sample
 from gsure.report import write_report
-from gsure.training.settings import Settings, read_preset
 
 Kind = Literal["digits", "mri"]
 FILES = ("train", "train-clean", "test", "test-clean")
@@ -113,7 +112,7 @@ def demo(
     for number, (name, train_on) in enumerate(MODELS.items(), start=1):
         if progress:
             say(f"Model {number} of {len(MODELS)}: {name}, trained on {train_on}")
-        train_once(data, runs / name, _settings(chosen, train_on), clean, progress)
+        train_once(data, runs / name, resolve(chosen.preset, {**chosen.changes, "train_on": train_on}, data), clean, progress)
     for name in MODELS:
         drawn = folder / "samples" / name
         sample(runs / name, n, drawn, sampler="dpm++", steps=15, spacing="quadratic", progress=progress)
@@ -125,7 +124,3 @@ def demo(
         evaluate_restorations(place, clean=truth)
     diagnose(runs / "gsure", reference_run=runs / "oracle", clean=clean, force=True, progress=progress)
     return write_report(folder, force=True)
-
-
-def _settings(chosen: Demo, train_on: str) -> Settings:
-    return Settings(**read_preset(chosen.preset, {**chosen.changes, "train_on": train_on}))

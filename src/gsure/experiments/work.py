@@ -10,13 +10,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from gsure.data.measurements import open_measurements
 from gsure.data.sources import Source, open_source
-from gsure.experiments.chain import measure_once, train_once
+from gsure.experiments.chain import measure_once, resolve, train_once
 from gsure.experiments.tint import Tinted
 from gsure.inference.restore import restore
 from gsure.inference.sample import sample
-from gsure.training.auto import choose_settings
 from gsure.training.settings import Settings, read_preset
 
 
@@ -63,7 +61,7 @@ class Work:
 
     def trained(self, files: Measured, preset: str, changes: Mapping[str, Any]) -> Path:
         """A finished run. Its folder does not depend on settings that do not affect the weights, such as `picture_every`."""
-        settings = _resolved(preset, changes, files.data)
+        settings = resolve(preset, changes, files.data)
         asked = {"data": files.data.parent.name} | training(preset, changes)
         run = self.folder / "runs" / _name(f"{preset}-{settings.train_on}", asked)
         train_once(files.data, run, settings, files.clean, self.progress)
@@ -91,13 +89,6 @@ def training(preset: str, changes: Mapping[str, Any]) -> dict[str, Any]:
     settings = Settings(**read_preset(preset, changes))
     differing = {name: value for name, (_, value) in Settings().differences(settings).items()}
     return differing | {"steps": settings.steps}
-
-
-def _resolved(preset: str, changes: Mapping[str, Any], data: Path) -> Settings:
-    """A preset with some settings changed. Those that fit the data do not depend on the speed of this computer."""
-    if preset == "auto":
-        return choose_settings(open_measurements(data), changes, timed=False).settings
-    return Settings(**read_preset(preset, changes))
 
 
 def _name(prefix: str, asked: Mapping[str, Any]) -> str:

@@ -158,8 +158,6 @@ class Settings:
             yield "--base gaussian needs --network unet: an mlp has no input for the noise level of each entry."
         if self.base == "gaussian" and self.objective != "tweedie":
             yield f"--base gaussian is trained with --objective tweedie, not {self.objective}."
-        if self.base == "none" and self.weighting == "wiener":
-            yield "--weighting wiener is relative to the Gaussian prior: add --base gaussian, or use --weighting v."
         for name in ("ema", "held_out", "dropout", "beta_2"):
             if not 0 <= getattr(self, name) < 1:
                 yield f"{option(name)} must lie in [0, 1), but is {getattr(self, name)}."
