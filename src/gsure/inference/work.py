@@ -16,7 +16,7 @@ from gsure.data.measurements import Measurements, Signals, as_complex
 from gsure.data.memory import hold_signals
 from gsure.display import Bar
 from gsure.gaussian import About, Fitted
-from gsure.inference.guard import Tally
+from gsure.inference.guard import Tally, is_below_baseline
 from gsure.inference.methods import Restorer, in_basis
 from gsure.inference.restored import KINDS, in_words, verdict_of_images
 from gsure.judging import Baselines, choose_judged, predict_hidden
@@ -78,7 +78,15 @@ class Work:
         self.unconverged.append(others.unconverged)
         if found.repeated is not None and found.excluded is not None:
             self.tally.add(where.tolist(), found.repeated, found.excluded)
+            if (gaussian := others.signals.get("gaussian")) is not None:
+                self.tally.add_below(where.tolist(), self._below(found.draws, gaussian, measurement))
         return {"mean": found.mean, "std": found.std, "draw": found.draws[0]} | others.signals, found.draws
+
+    def _below(self, draws: Tensor, gaussian: Tensor, measurement: Measurement) -> Tensor:
+        """Which draws are expected to be no better than the zero-filled image, by the mean of the Gaussian."""
+        to_spectral = self.basis.to_spectral
+        mean = to_spectral(gaussian.to(measurement.ybar))
+        return torch.stack([is_below_baseline(to_spectral(x.to(mean)), mean, measurement) for x in draws])
 
     def verdict(self, found: Mapping[str, Signals], clean: Signals | None) -> dict[str, str]:
         """By PSNR if clean signals are given, or else by hidden entries; empty without baselines."""
