@@ -87,6 +87,7 @@ def restore(
     _refuse_options(draws, batch, limit, method, eta, eta_b, out, volumes)
     loaded = open_model(model, checkpoint, basis, network, device, weights)
     data = _open(measurements, loaded)
+    asked = method
     method, drawn_by = choose_method(method, loaded)
     sampling = choose_sampling(drawn_by, float(data.coverage.min()) == 1, steps, eta, spacing)
     if drawn_by != "context":
@@ -103,6 +104,7 @@ def restore(
     others = None if done["method"] == "gaussian" else prior
     with bar("restoring", n, progress) as advance:
         work = Work(posterior, data, loaded.denoiser.basis, others, n, seed, baselines, advance)
+        advance.say(describe_choice(asked, method, drawn_by, draws, sampling.steps))
         if out is None:
             found, drawn = work.in_memory(at_once, made_of)
             done |= work.tally.summary(n, draws)
@@ -138,6 +140,25 @@ def choose_method(method: Method, loaded: Loaded) -> tuple[Method, Method]:
     if method == "context" and not isinstance(loaded.denoiser, ResidualDenoiser):
         raise ValueError("--method context needs a model of --base gaussian, which knows the noise of each entry.")
     return method, can_draw if method == "mean" else method
+
+
+def describe_choice(asked: Method, method: Method, drawn_by: Method, draws: int, steps: int) -> str:
+    """What restores, why, and the network calls that it costs.
+
+    >>> describe_choice("auto", "mean", "context", 8, 20)
+    'Mean: one network call, because the network is mask-conditioned. Samples: context. 162 network calls per image.'
+    """
+    if method == "gaussian":
+        return "Mean and samples: the Gaussian prior, without network calls."
+    calls = draws * steps + (1 if drawn_by == "context" else 0) + (1 if method == "mean" else 0)
+    cost = f"{calls:,} network calls per image"
+    if drawn_by == "moments":
+        cost = f"at least {calls:,} network calls and twice as many vector-Jacobian products per image"
+    if method == "mean":
+        why = "one network call, because the network is mask-conditioned"
+        return f"Mean: {why}. Samples: {drawn_by}. {cost}."
+    why = ", because the model was not trained to restore in one call" if asked == "auto" else ""
+    return f"Mean and samples: {drawn_by}{why}. {cost}."
 
 
 def _make_restorer(
