@@ -10,7 +10,7 @@ from gsure import Denoiser, Identity, Measurement, Schedule
 from gsure.gaussian.blocks import Blocks
 from gsure.gaussian.coordinates import Entries
 from gsure.gaussian.structured import BlockGaussian
-from gsure.inference.guard import Guard, Tally, chi_squared, mean_and_std
+from gsure.inference.guard import Guard, Tally, chi_squared, is_below_baseline, mean_and_std
 from gsure.inference.methods import Draws
 
 SIDE = 6
@@ -53,6 +53,25 @@ def test_draws_from_the_posterior_are_not_rejected_and_planted_ones_are(std, gen
     for name, bad in planted.items():
         has_missing = missing.flatten(1).sum(1) > 5
         assert float(guard.rejects(bad, measurement, basis)[has_missing].double().mean()) > 0.99, name
+
+
+def test_draws_below_the_zero_filled_image_are_recognised_without_clean_data(generator):
+    measurement, gaussian = measured(2000, 0.1, generator)
+    missing, mean = 1 - measurement.mask, gaussian.mean(measurement)
+    truth, draws = gaussian.draw(measurement, generator), gaussian.draw(measurement, generator)
+
+    def power(x):
+        return (missing * x.square()).flatten(1).sum(1)
+
+    is_clear = power(mean) > 4 * power(draws - mean)  # the Gaussian knows most of what is missing
+    assert int(is_clear.sum()) > 1000
+    assert not is_below_baseline(draws, mean, measurement)[is_clear].any()
+    noise = missing * torch.randn(truth.shape, generator=generator, dtype=torch.float64)
+    wanted = 10**0.14 * power(truth)  # 1.4 dB below the zero-filled image, which has the error `power(truth)`
+    planted = truth + noise * (wanted / power(noise).clamp(min=1e-9)).sqrt().reshape(-1, 1, 1, 1)
+    assert float(is_below_baseline(planted, mean, measurement)[is_clear].double().mean()) > 0.95
+    better = truth + 0.5 * (planted - truth)  # the control: 4.6 dB above it
+    assert float(is_below_baseline(better, mean, measurement)[is_clear].double().mean()) < 0.05
 
 
 def test_each_draw_is_judged_on_its_own(generator):
@@ -102,8 +121,8 @@ def spoil(monkeypatch, always: bool) -> None:
     """About a fifth of the draws diverge: at the first attempt, or always."""
     original = Draws._draw
 
-    def drawn(self, measurement, generator, steps):
-        x = original(self, measurement, generator, steps)
+    def drawn(self, measurement, draws, generator, steps):
+        x = original(self, measurement, draws, generator, steps)
         spoiled = [always if steps > self.steps else g.initial_seed() % 5 == 0 for g in generator]
         return x + 9 * torch.tensor(spoiled).to(x).reshape(-1, 1, 1, 1)
 

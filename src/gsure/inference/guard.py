@@ -1,4 +1,5 @@
-"""Recognise draws that cannot be right: they contradict their own measurement, or leave the range of the data.
+"""Recognise draws that cannot be right: they contradict their own measurement, or leave the range of the data. And report
+draws that are probably farther from the truth than the zero-filled image.
 
 A sampler can diverge for single draws, for example where a network is poor at some noise level. Such a draw would spoil the
 mean and the standard deviation of all draws.
@@ -36,6 +37,19 @@ def chi_squared(xbar: Float[Tensor, "b *n"], measurement: Measurement) -> Float[
     allowed = measurement.std**2 + TOLERANCE**2 * size
     away = mask * (measurement.ybar - xbar).square() / torch.where(allowed > 0, allowed, 1.0)
     return away.flatten(1).sum(1) / kept
+
+
+def is_below_baseline(
+    xbar: Float[Tensor, "b *n"], mean: Float[Tensor, "b *n"], measurement: Measurement
+) -> Bool[Tensor, " b"]:
+    """Which draws a Gaussian prior expects to be no better than the pseudo-inverse, which is 0 at missing entries.
+
+    With the Gaussian's posterior N(m, S) of the missing entries, `mean` being m, the expected squared errors are
+    |x̄ - m|² + tr S and |m|² + tr S.
+    """
+    missing = 1 - measurement.mask
+    away, size = ((missing * part.square()).flatten(1).sum(1) for part in (xbar - mean, mean))
+    return ~(away < size) & (missing.expand_as(xbar).flatten(1).sum(1) > 0)
 
 
 @dataclass(frozen=True)
@@ -82,18 +96,23 @@ def mean_and_std(
 
 @dataclass
 class Tally:
-    """How many draws were repeated and excluded, by position of the measurement in its file."""
+    """How many draws were repeated, excluded, or are below the zero-filled image, by position of their measurement."""
 
     repeated: dict[int, int] = field(default_factory=dict)
     excluded: dict[int, int] = field(default_factory=dict)
+    below: dict[int, int] = field(default_factory=dict)
+    """Draws that are expected to be no better than the zero-filled image."""
 
     def add(self, where: Sequence[int], repeated: Bool[Tensor, "draws b"], excluded: Bool[Tensor, "draws b"]) -> None:
         for counts, found in ((self.repeated, repeated), (self.excluded, excluded)):
             counts.update(dict(zip(where, found.sum(0).tolist(), strict=True)))
 
+    def add_below(self, where: Sequence[int], below: Bool[Tensor, "draws b"]) -> None:
+        self.below.update(dict(zip(where, below.sum(0).tolist(), strict=True)))
+
     def write(self, path: Path, where: Sequence[int]) -> None:
         """The counts of some measurements."""
-        some = {k: [self.repeated.get(k, 0), self.excluded.get(k, 0)] for k in where}
+        some = {k: [counts.get(k, 0) for counts in (self.repeated, self.excluded, self.below)] for k in where}
         path.parent.mkdir(exist_ok=True)
         with replacing(path) as temporary:
             temporary.write_text(json.dumps(some))
@@ -103,8 +122,9 @@ class Tally:
         """What all processes counted."""
         found = Tally()
         for path in sorted(folder.glob("shard-*.json")):
-            for position, (repeated, excluded) in read_json(path).items():
+            for position, (repeated, excluded, *below) in read_json(path).items():  # older folders have no third count
                 found.repeated[int(position)], found.excluded[int(position)] = repeated, excluded
+                found.below[int(position)] = sum(below)
         return found
 
     def summary(self, n: int, draws: int) -> dict[str, str]:
@@ -113,12 +133,23 @@ class Tally:
         if repeated := sum(count for k, count in self.repeated.items() if k < n):
             why = "contradicted their measurement or left the range of the data"
             said["repeated draws"] = f"{repeated:,} of {n * draws:,} {why}"
-        bad = {k: count for k, count in sorted(self.excluded.items()) if count and k < n}
-        if bad:
-            which = [f"{k} (all)" if count == draws else str(k) for k, count in bad.items()]
-            more = f" and {len(which) - SHOWN:,} more" if len(which) > SHOWN else ""
-            named = f"measurements {', '.join(which[:SHOWN])}{more}"
+        if bad := _counted(self.excluded, n):
             said["excluded draws"] = (
-                f"{sum(bad.values()):,} of {n * draws:,} are still wrong after smaller steps: {named}"
+                f"{sum(bad.values()):,} of {n * draws:,} are still wrong after smaller steps: {_named(bad, draws)}"
+            )
+        if below := _counted(self.below, n):
+            said["draws below zero-filled"] = (
+                f"{sum(below.values()):,} of {n * draws:,} are probably farther from the truth than the zero-filled image, by "
+                f"the Gaussian prior: {_named(below, draws)}"
             )
         return said
+
+
+def _counted(counts: dict[int, int], n: int) -> dict[int, int]:
+    return {k: count for k, count in sorted(counts.items()) if count and k < n}
+
+
+def _named(bad: dict[int, int], draws: int) -> str:
+    which = [f"{k} (all)" if count == draws else str(k) for k, count in bad.items()]
+    more = f" and {len(which) - SHOWN:,} more" if len(which) > SHOWN else ""
+    return f"measurements {', '.join(which[:SHOWN])}{more}"
