@@ -14,7 +14,7 @@ from gsure.data.measurements import Signals, open_clean, open_measurements
 from gsure.display import bar
 from gsure.evaluation import record as records
 from gsure.files import record_request, replacing
-from gsure.inference.restore import Restored
+from gsure.inference.restored import Restored
 from gsure.judging import difference_of_scores, judge_differences
 from gsure.metrics import LPIPS, mean_of_groups
 from gsure.metrics.images import WINDOW
