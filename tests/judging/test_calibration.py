@@ -14,7 +14,7 @@ from gsure.gaussian.coordinates import Entries, Rows
 from gsure.gaussian.structured import BlockGaussian
 from gsure.inference.bars import Calibrator, Checker, learn
 from gsure.inference.methods import Estimates
-from gsure.judging import LEVEL, Reliability, group_units, half_width, split_units
+from gsure.judging import LEVEL, Reliability
 from gsure.judging.coverage import LEVELS
 
 SIZE, STD = 8, 0.1

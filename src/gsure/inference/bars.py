@@ -33,10 +33,10 @@ from gsure.random import Stream, generators, normal
 
 CHECK_DRAWS = 2
 """Draws of each restoration with hidden units: their spread is averaged over many entries."""
-RENOISE = 0.5
+RENOISE = 0.7
 """ȳ + wz and ȳ - z/w with z like the noise of ȳ have independent noise: the second one judges a restoration of the first."""
-CERTAIN = 3.0
-"""Standard errors by which the error on measured entries must exceed zero, to correct the spread there."""
+MEASURED_PRIOR = 0.5
+"""The squared factor of measured entries is shrunk towards 1, as if it had this standard deviation around 1."""
 
 
 class Hidden(NamedTuple):
@@ -144,12 +144,14 @@ def learn(checker: Checker, batches: Batches) -> Calibration:
 
 
 def combine(evidence: Sequence[Evidence], measured: Sequence[Float[Tensor, "3 b"]]) -> Calibration:
-    """The factor of measured entries is 1 if their error is too small beside the noise to be known."""
-    factor = 1.0
+    """The factor of measured entries is close to 1 if their error is too small beside the noise to be known."""
+    squared = 1.0
     if measured:
         error, chance, spread = torch.cat(list(measured), 1).sum(1).tolist()
-        if error > CERTAIN * chance**0.5 and spread > 0:
-            factor = float(np.clip((error / spread) ** 0.5, *LIMITS))
+        if spread > 0:
+            known = 1 / (1 + chance / (MEASURED_PRIOR * spread) ** 2)
+            squared += known * (error / spread - 1)
+    factor = float(np.clip(max(squared, 0.0) ** 0.5, *LIMITS))
     if not evidence:
         return fit_calibration(Evidence(*[torch.zeros(1, SPLITS, 1)] * 4), factor)
     return fit_calibration(Evidence.cat(list(evidence)), factor)
@@ -204,11 +206,11 @@ class Calibrator:
             error = about.basis.to_signal(hides * (target.ybar - about.basis.to_spectral(mean)))
             shown = Measurement._trusted(target.ybar, 1 - target.mask, target.std)
             scaled = about.basis.to_spectral(self.scale(drawn, shown, kappa).flatten(0, 1))
-            scaled = about.basis.to_signal((hides.repeat(len(drawn), *[1] * (hides.ndim - 1)) * scaled))
+            scaled = about.basis.to_signal(hides.repeat(len(drawn), *[1] * (hides.ndim - 1)) * scaled)
             std = mean_and_std(scaled.unflatten(0, drawn.shape[:2]), bad)[1]
-            frame = (hides if about.basis.is_signal else torch.ones_like(mean)) * (
-                hides.flatten(1).sum(1) > 0
-            ).reshape(-1, *[1] * (mean.ndim - 1))
+            frame = (hides if about.basis.is_signal else torch.ones_like(mean)) * (hides.flatten(1).sum(1) > 0).reshape(
+                -1, *[1] * (mean.ndim - 1)
+            )
             variance = (target.mask * target.std**2).expand_as(mean)
             if not about.basis.is_signal:
                 variance = variance.flatten(1).mean(1).reshape(-1, *[1] * (mean.ndim - 1))

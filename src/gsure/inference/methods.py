@@ -222,6 +222,32 @@ class ByGaussian:
     averages: ClassVar[bool] = False
 
 
+@dataclass(frozen=True)
+class OneCallWithGaussian:
+    """The mean by one call of a mask-conditioned denoiser; spread and samples are those of the Gaussian prior around it.
+
+    It costs one network call per measurement. The spread is that of the Gaussian, so it needs a calibration.
+    """
+
+    call: OneCall
+    gaussian: ByGaussian
+
+    def options(self) -> dict[str, Any]:
+        return self.gaussian.options() | {"method": "mean", "drawn_by": "gaussian"}
+
+    def __call__(self, measurement: Measurement, indices: Sequence[int]) -> Estimates:
+        drawn, mean = self.gaussian(measurement, indices), self.mean(measurement, indices)
+        return Estimates(mean, drawn.std, drawn.draws - drawn.mean + mean)
+
+    def mean(self, measurement: Measurement, indices: Sequence[int]) -> Float[Tensor, "b *n"]:
+        return self.call.mean(measurement, indices)
+
+    def few(self, draws: int) -> "OneCallWithGaussian":
+        return replace(self, gaussian=self.gaussian.few(draws))
+
+    averages: ClassVar[bool] = False
+
+
 def in_basis(measurement: Measurement, data: Measurements, basis: Basis) -> Measurement:
     """In the basis of the model: white noise on a fully sampled signal is white noise in any."""
     if type(data.basis) is type(basis):

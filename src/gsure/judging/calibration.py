@@ -12,6 +12,7 @@ hidden part v of a spectral vector and the object's pixels O, ‖O V v‖² = Σ
 Bars that are corrected this way are right on average. They do not show where a restoration is wrong.
 """
 
+import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
@@ -21,7 +22,6 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from gsure.basis import Basis
 from gsure.gaussian import About
 from gsure.judging.verdict import MIN_UNITS
 from gsure.measurement import Measurement, draw_hidden
@@ -106,7 +106,7 @@ def split_units(
         )
         for k in range(SPLITS + 1)
     ]  # of the same random numbers, so that each contains the one before it
-    return [more - less for less, more in zip(up_to[:-1], up_to[1:], strict=True)]
+    return [more - less for less, more in itertools.pairwise(up_to)]
 
 
 def compare(
@@ -219,7 +219,7 @@ def fit_calibration(evidence: Evidence, measured: float = 1.0) -> Calibration:
     if len(log) < FEWEST:
         return first
     found = [first.chi_squared(half) for half in halves]
-    image_prior = _prior_units(*found, evidence.units.sum((1, 2)), IMAGE_PRIOR)
+    image_prior = _prior_units(found, evidence.units.sum((1, 2)), IMAGE_PRIOR)
     return replace(first, image_prior=image_prior, usual=(float(log.mean()), float(log.std())), images=len(log))
 
 
@@ -231,20 +231,20 @@ def _factors(evidence: Evidence) -> Float[Tensor, " g"]:
         half = [values[start::2].sum((0, 1)) for values in tuple(evidence)]
         expected = overall.clamp(min=0) * half[1] + half[2]
         halves.append(half[0] / torch.where(expected > 0, expected, torch.nan))
-    prior = _prior_units(*halves, units, GROUP_PRIOR)
+    prior = _prior_units(halves, units, GROUP_PRIOR)
     each = torch.where(units > 0, spread / units.clamp(min=1e-30), spread.sum() / units.sum())
     each = torch.where(each > 0, each, 1.0)
     squared = (error - noise + prior * each * overall) / (spread + prior * each)
     return squared.clamp(min=0).sqrt().clamp(*LIMITS)
 
 
-def _prior_units(one: Float[Tensor, " k"], other: Float[Tensor, " k"], units: Float[Tensor, " k"], few: float) -> float:
+def _prior_units(halves: Sequence[Float[Tensor, " k"]], units: Float[Tensor, " k"], few: float) -> float:
     """How many units the average counts for, beside the own units of a group or measurement.
 
     It follows from how well χ² of one half of the units predicts that of the other half: from the correlation of the
     logarithms, less its standard error.
     """
-    logs = torch.stack([one, other]).log()
+    logs = torch.stack(list(halves)).log()
     known = logs.isfinite().all(0)
     if int(known.sum()) < FEWEST:
         return few

@@ -5,7 +5,7 @@ from typing import Any
 
 import torch
 from jaxtyping import Float
-from scipy.special import ndtri, stdtrit
+from scipy.special import ndtri, stdtrit  # type: ignore[import-untyped]
 from torch import Tensor
 
 from gsure.metrics.images import in_object

@@ -44,7 +44,7 @@ def psnr_in_object(x: Images, reference: Images, is_complex: bool, groups: Group
 
 
 def in_object(reference: Images, is_complex: bool, groups: Groups = None) -> Float[Tensor, "b _ h w"]:
-    """1 for pixels above OBJECT of the largest magnitude; of real images, above OBJECT of the way from black to the brightest."""
+    """1 for pixels above OBJECT of the largest magnitude; of real images, of the largest distance from black."""
     reference = _brightness(reference, is_complex)
     largest = reference.flatten(1).amax(1)
     if groups is not None:
