@@ -35,8 +35,10 @@ CHECK_DRAWS = 2
 """Draws of each restoration with hidden units: their spread is averaged over many entries."""
 RENOISE = 0.7
 """ȳ + wz and ȳ - z/w with z like the noise of ȳ have independent noise: the second one judges a restoration of the first."""
-MEASURED_PRIOR = 0.5
-"""The squared factor of measured entries is shrunk towards 1, as if it had this standard deviation around 1."""
+REMAINING = 0.75, 0.25
+"""The share of the noise variance that is left in the mean at measured entries, and its standard deviation, a priori."""
+MOST_SCALED = 3.0
+"""Some samplers hardly vary measured entries. A spread that would need a larger factor is replaced by a share of the noise."""
 
 
 class Hidden(NamedTuple):
@@ -100,8 +102,9 @@ class Checker:
             error = error + spread * (1 / self.restorer.options()["draws"] - 1 / checked)
         return error, spread, noise, units
 
-    def measured_factor(self, measurement: Measurement, indices: Sequence[int]) -> Float[Tensor, "3 b"]:
-        """Squared error less noise on measured entries, its variance by chance, and the spread of the draws, in the object."""
+    def at_measured(self, measurement: Measurement, indices: Sequence[int]) -> Float[Tensor, "4 b"]:
+        """Squared error less noise on measured entries, its variance by chance, the spread of the draws, and the noise of the
+        restored measurement, all in the object."""
         where = measurement.ybar.device
         noise = generators(self.seed, Stream.CALIBRATION_NOISE, indices=indices, device=where)
         z = measurement.mask * measurement.std * normal(measurement.shape, noise, measurement.ybar)
@@ -118,7 +121,8 @@ class Checker:
         error, spread, noise_there, _ = self._for_more_draws(*parts, checked=CHECK_DRAWS)
         entries = measurement.mask.expand_as(measurement.ybar).flatten(1).sum(1, dtype=torch.float64)
         chance = 2 * noise_there[:, 0] ** 2 / entries.clamp(min=1)
-        return torch.stack([(error - noise_there)[:, 0], chance, spread[:, 0]])
+        shown_noise = noise_there[:, 0] * RENOISE**2  # (1 + w²) of (1 + 1/w²)
+        return torch.stack([(error - noise_there)[:, 0], chance, spread[:, 0], shown_noise])
 
 
 def which_are_bad(found: Estimates) -> Bool[Tensor, "draws b"]:
@@ -139,22 +143,25 @@ def learn(checker: Checker, batches: Batches) -> Calibration:
         if (hidden := checker.restore(measurement, indices)) is not None:
             evidence.append(checker.evidence(hidden))
         if measurement.max_std > 0:
-            measured.append(checker.measured_factor(measurement, indices))
+            measured.append(checker.at_measured(measurement, indices))
     return combine(evidence, measured)
 
 
-def combine(evidence: Sequence[Evidence], measured: Sequence[Float[Tensor, "3 b"]]) -> Calibration:
-    """The factor of measured entries is close to 1 if their error is too small beside the noise to be known."""
-    squared = 1.0
+def combine(evidence: Sequence[Evidence], measured: Sequence[Float[Tensor, "4 b"]]) -> Calibration:
+    """From what `Checker` found for several batches."""
+    factor, added = 1.0, 0.0
     if measured:
-        error, chance, spread = torch.cat(list(measured), 1).sum(1).tolist()
-        if spread > 0:
-            known = 1 / (1 + chance / (MEASURED_PRIOR * spread) ** 2)
-            squared += known * (error / spread - 1)
-    factor = float(np.clip(max(squared, 0.0) ** 0.5, *LIMITS))
+        error, chance, spread, noise = torch.cat(list(measured), 1).sum(1).tolist()
+        usual, deviation = REMAINING
+        precise, vague = deviation**-2, chance / max(noise, 1e-30) ** 2
+        share = (usual * precise + error / max(noise, 1e-30) / max(vague, 1e-12)) / (precise + 1 / max(vague, 1e-12))
+        share = max(share, LIMITS[0] ** 2)
+        has = spread / max(noise, 1e-30)
+        factor = min((share / has) ** 0.5, MOST_SCALED) if has > 0 else 1.0
+        added = max(0.0, share - factor**2 * has)
     if not evidence:
-        return fit_calibration(Evidence(*[torch.zeros(1, SPLITS, 1)] * 4), factor)
-    return fit_calibration(Evidence.cat(list(evidence)), factor)
+        return fit_calibration(Evidence(*[torch.zeros(1, SPLITS, 1)] * 4), factor, added)
+    return fit_calibration(Evidence.cat(list(evidence)), factor, added)
 
 
 class Bars(NamedTuple):
@@ -183,7 +190,11 @@ class Calibrator:
         bad = which_are_bad(found)
         raw, corrected = mean_and_std(found.draws, bad)[1], mean_and_std(scaled, bad)[1]
         ratio = torch.where(raw > 0, corrected / torch.where(raw > 0, raw, 1.0), 1.0)
-        return Bars(found.std * ratio, kappa, chi_squared)
+        noise = (measurement.mask * measurement.std**2).expand_as(raw)
+        if not self.checker.about.basis.is_signal:
+            noise = noise.flatten(1).mean(1).reshape(-1, *[1] * (raw.ndim - 1))
+        std = ((found.std * ratio).square() + self.calibration.added * noise).sqrt()
+        return Bars(std, kappa, chi_squared)
 
     def scale(
         self, draws: Float[Tensor, "draws b *n"], measurement: Measurement, kappa: Float[Tensor, " b"]

@@ -90,6 +90,7 @@ def calibrate(
         **{key: value for key, value in posterior.options().items() if key in ("method", "drawn_by")},
         "factors of missing entries": f"{float(calibration.factors.min()):.2f} to {float(calibration.factors.max()):.2f}",
         "factor of measured entries": round(calibration.measured, 3),
+        "share of their noise that is added": round(calibration.added, 3),
     }
     if reliability is not None:
         at = LEVELS.index(LEVEL)
@@ -137,7 +138,7 @@ def _learn(
                     if first is not None and reliability is not None:
                         Calibrator(checker, first).reliability(hidden, reliability)
                 if measurement.max_std > 0:
-                    measured.append(checker.measured_factor(measurement, indices))
+                    measured.append(checker.at_measured(measurement, indices))
                 advance(len(where))
     return Calibrator(checker, combine(evidence, measured)), reliability
 

@@ -82,6 +82,7 @@ def write_calibration(
         "data": dict(data),
         "factors": [round(value, 6) for value in calibration.factors.tolist()],
         "measured": calibration.measured,
+        "added": calibration.added,
         "image_prior": calibration.image_prior,
         "usual": calibration.usual,
         "images": calibration.images,
@@ -101,6 +102,7 @@ def read_calibration(path: Path) -> Stored:
         calibration = Calibration(
             torch.tensor([float(value) for value in record["factors"]]),
             float(record["measured"]),
+            float(record["added"]),
             float(record["image_prior"]),
             None if usual is None else (float(usual[0]), float(usual[1])),
             int(record["images"]),
@@ -109,10 +111,11 @@ def read_calibration(path: Path) -> Stored:
         stored = Stored(calibration, dict(record["method"]), dict(record["data"]), "")
     except (KeyError, TypeError, ValueError, IndexError) as error:
         raise ValueError(f"{path} is damaged: delete it, or run gsure calibrate again.") from error
-    numbers = [*calibration.factors.tolist(), calibration.measured, calibration.image_prior, *(calibration.usual or ())]
-    if not np.isfinite(numbers).all() or min(numbers[: len(calibration.factors) + 2]) <= 0:
+    positive = [*calibration.factors.tolist(), calibration.measured, calibration.image_prior]
+    numbers = [*positive, calibration.added, *(calibration.usual or ())]
+    if not np.isfinite(numbers).all() or min(positive) <= 0 or calibration.added < 0:
         raise ValueError(f"{path} is damaged: its factors are not positive. Delete it, or run gsure calibrate again.")
-    content = json.dumps([record[key] for key in ("factors", "measured", "image_prior", "usual", "method", "data")])
+    content = json.dumps([record[key] for key in ("factors", "measured", "added", "image_prior", "usual", "method", "data")])
     return stored._replace(identity=hashlib.sha256(content.encode()).hexdigest()[:16])
 
 

@@ -155,6 +155,8 @@ class Calibration:
     """What the spread of a missing entry is multiplied by, for each group of units."""
     measured: float
     """The same for measured entries."""
+    added: float
+    """What is added to the variance of measured entries, as a share of the variance of their noise."""
     image_prior: float
     """κ² of a measurement is that of its own units, and this many units of κ² = 1."""
     usual: tuple[float, float] | None
@@ -203,7 +205,7 @@ class Calibration:
         return worse, more > SET_LIMIT * std * (1 / len(known) + 1 / self.images) ** 0.5 and worse > LARGEST_USUAL
 
 
-def fit_calibration(evidence: Evidence, measured: float = 1.0) -> Calibration:
+def fit_calibration(evidence: Evidence, measured: float = 1.0, added: float = 0.0) -> Calibration:
     """From many measurements. A `ValueError` says if too little could be hidden."""
     units = int(evidence.units.sum())
     if units < MIN_UNITS:
@@ -212,7 +214,7 @@ def fit_calibration(evidence: Evidence, measured: float = 1.0) -> Calibration:
             "are needed. Give more measurements, or use --calibration none."
         )
     factors = _factors(evidence)
-    first = Calibration(factors, measured, IMAGE_PRIOR, None, len(evidence.error), units)
+    first = Calibration(factors, measured, added, IMAGE_PRIOR, None, len(evidence.error), units)
     halves = [evidence.splits(slice(start, None, 2)) for start in (0, 1)]
     log = first.chi_squared(evidence).log()
     log = log[log.isfinite()]
