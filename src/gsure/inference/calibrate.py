@@ -144,4 +144,4 @@ def _learn(
 
 
 def _units(evidence: list[Evidence]) -> float:
-    return sum(float(part.units.sum()) for part in evidence)
+    return sum((float(part.units.sum()) for part in evidence), 0.0)
