@@ -115,7 +115,9 @@ def read_calibration(path: Path) -> Stored:
     numbers = [*positive, calibration.added, *(calibration.usual or ())]
     if not np.isfinite(numbers).all() or min(positive) <= 0 or calibration.added < 0:
         raise ValueError(f"{path} is damaged: its factors are not positive. Delete it, or run gsure calibrate again.")
-    content = json.dumps([record[key] for key in ("factors", "measured", "added", "image_prior", "usual", "method", "data")])
+    content = json.dumps(
+        [record[key] for key in ("factors", "measured", "added", "image_prior", "usual", "method", "data")]
+    )
     return stored._replace(identity=hashlib.sha256(content.encode()).hexdigest()[:16])
 
 
