@@ -147,7 +147,7 @@ def learn(checker: Checker, batches: Batches) -> Calibration:
     return combine(evidence, measured)
 
 
-def combine(evidence: Sequence[Evidence], measured: Sequence[Float[Tensor, "4 b"]]) -> Calibration:
+def combine(evidence: Sequence[Evidence], measured: Sequence[Tensor]) -> Calibration:
     """From what `Checker` found for several batches."""
     factor, added = 1.0, 0.0
     if measured:

@@ -21,7 +21,7 @@ from gsure.gaussian import About, Fitted
 from gsure.inference.bars import CHECK_DRAWS, Bars, Batches, Calibrator, Checker, Checks, learn
 from gsure.inference.methods import Estimates, Restorer, in_basis
 from gsure.judging import Calibration, split_units
-from gsure.judging.calibration import SPLITS
+from gsure.judging.calibration import IMAGE_PRIOR, SPLITS
 from gsure.judging.verdict import MIN_UNITS
 from gsure.measurement import Measurement
 
@@ -155,6 +155,8 @@ class ErrorBars:
     at_once: int
     advance: Bar
     checks: Checks = field(default_factory=Checks)
+    trouble: str = ""
+    """Why nothing could be learned."""
 
     @property
     def some(self) -> np.ndarray:
@@ -179,7 +181,11 @@ class ErrorBars:
         if self.stored is not None:
             return Calibrator(self.checker, self.stored)
         self.advance.say(f"Calibrating error bars by hidden entries of {len(self.some)} measurements ...")
-        found = learn(self.checker, self._batches())
+        try:
+            found = learn(self.checker, self._batches())
+        except ValueError as error:  # hidden units there were, but no good draws
+            self.trouble = str(error)
+            found = Calibration(torch.ones(int(self.checker.groups.max()) + 1), 1.0, 0.0, IMAGE_PRIOR, None, 0, 0)
         return Calibrator(self.checker, replace(found, usual=None))  # they cannot tell what is unusual about themselves
 
     def _batches(self) -> Batches:
@@ -200,6 +206,7 @@ class ErrorBars:
             said = f"calibrated by hidden entries of {len(self.some)} of these measurements, {own}"
         else:
             said = f"calibrated by hidden entries of {self.stored.images:,} measurements (gsure calibrate), {own}"
+        said = self.trouble or said
         kappa, chi_squared = checks.of(n)
         done: dict[str, Any] = {"error bars": said}
         done["correction per measurement"] = f"× {float(kappa.min()):.2f} to {float(kappa.max()):.2f}"
