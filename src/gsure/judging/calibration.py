@@ -76,7 +76,7 @@ def group_units(mask_shape: Sequence[int], unit: Sequence[int]) -> Int[Tensor, "
     total = int(np.prod(sizes))
     numbers = torch.arange(total).reshape(1, *sizes)
     if total > MAX_GROUPS:
-        axes = [torch.linspace(-1, 1, size) if size > 1 else torch.zeros(1) for size in sizes[-2:]]
+        axes = [(torch.arange(size) - size // 2) / max(1, size // 2) for size in sizes[-2:]]
         distance = torch.stack(torch.meshgrid(*axes, indexing="ij")).square().sum(0).sqrt()
         rings = (distance / max(float(distance.max()), 1e-12) * (RINGS - 1e-3)).long()
         numbers = rings.expand(1, *sizes).clone()
