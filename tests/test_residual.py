@@ -10,6 +10,8 @@ from gsure.corruption import Lines
 from gsure.denoiser import ResidualDenoiser
 from gsure.gaussian.blocks import Blocks
 from gsure.gaussian.coordinates import Entries, Rows
+from gsure.gaussian.given import SolvedAnew
+from gsure.gaussian.phase import Reference, ReferencedGaussian
 from gsure.gaussian.structured import BlockGaussian
 from gsure.objective import Objective, Prediction
 from gsure.restoration import context
@@ -174,3 +176,45 @@ def test_a_unet_takes_images_of_any_size(size, generator, outside):
     found = network.eval()(x, torch.ones(2, dtype=torch.long), mask)
     assert found.shape == (2, 1, *size)
     assert float(found.detach().std()) > 0
+
+
+def referenced_gaussian(side: int, generator) -> ReferencedGaussian:
+    rows = Rows((2, side, side))
+    root = torch.randn(side, 2 * side, 2 * side, generator=generator)
+    covariance = root @ root.mT / (2 * side) + 0.1 * torch.eye(2 * side)
+    always = torch.zeros(side)
+    always[side // 2 - 2 : side // 2 + 2] = 1
+    reference = Reference.of_lines(rows, always)
+    assert reference is not None
+    mu = 0.3 * torch.randn(side, 2 * side, generator=generator)
+    return ReferencedGaussian(rows, mu, covariance, reference)
+
+
+@pytest.mark.parametrize("std", [0.0, 0.05])
+def test_a_level_of_noise_costs_no_system_and_gives_the_same_mean(std, generator):
+    base = referenced_gaussian(16, generator)
+    mask = torch.zeros(3, 1, 1, 16)
+    mask[..., 6:10] = 1
+    mask[0, ..., 1], mask[1, ..., 2:5], mask[2] = 1, 1, 1  # different numbers of missing entries; nothing is missing
+    measurement = Measurement(mask * torch.randn(3, 2, 16, 16, generator=generator), mask, std)
+    given, direct = base.given(measurement), SolvedAnew(base, measurement)
+    missing = torch.randn(6, 2, 16, 16, generator=generator)  # two draws of each
+    for level in (3.0, 0.3, 0.02):
+        found, phase = given.mean_and_phase(missing, level)
+        expected, expected_phase = direct.mean_and_phase(missing, level)
+        torch.testing.assert_close(found, expected, atol=2e-4, rtol=1e-4)
+        torch.testing.assert_close(phase, expected_phase)
+    other, _ = given.mean_and_phase(missing, 0.1)
+    assert float((other - found).abs().max()) > 0.01  # the level matters
+
+
+def test_several_draws_in_context_are_those_of_repeated_measurements(generator):
+    base = referenced_gaussian(8, generator)
+    denoiser = ResidualDenoiser(Silent(), SCHEDULE, Fourier(), base)
+    mask = torch.zeros(2, 1, 1, 8)
+    mask[..., 2:6] = 1
+    measurement = Measurement(mask * torch.randn(2, 2, 8, 8, generator=generator), mask, 0.05)
+    together = context(denoiser, measurement, 5, draws=3, generator=gsure.generators(0, indices=range(6)))
+    many = Measurement.cat([measurement] * 3)
+    apart = context(denoiser, many, 5, generator=gsure.generators(0, indices=range(6)))
+    torch.testing.assert_close(together, apart, atol=1e-4, rtol=1e-4)

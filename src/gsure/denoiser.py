@@ -1,6 +1,7 @@
 """The denoiser f_θ of the paper, (x̄_t, t) -> an estimate of x̄: all that knows "predict x" from "predict ε"."""
 
 from abc import ABC, abstractmethod
+from collections.abc import Callable
 from typing import Literal, get_args
 
 import torch
@@ -8,11 +9,15 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from gsure.basis import Basis
-from gsure.gaussian import Gaussian, as_complex, as_pairs, with_conjugates
+from gsure.gaussian import Gaussian, as_complex, as_pairs, filled, with_conjugates
 from gsure.measurement import Measurement
 from gsure.schedule import Schedule
 
 Predicts = Literal["x", "eps", "v"]
+
+
+InContext = Callable[[Float[Tensor, "k *n"], float], Float[Tensor, "k *n"]]
+"""E[x̄ | measured entries, missing ones at a noise level]."""
 
 
 class BaseDenoiser(nn.Module, ABC):
@@ -39,6 +44,13 @@ class BaseDenoiser(nn.Module, ABC):
         t = self.schedule.first(std.amax(1)).clamp(max=self.schedule.T)
         scale = self.schedule.at(t, like=measurement.ybar).sqrt().to(measurement.ybar)
         return self(scale * measurement.ybar, t, measurement.mask)
+
+    def in_context(self, measurement: Measurement) -> "InContext":
+        """f(u, s) = E[x̄ | ȳ, u at the missing entries, with noise s], for several u of each measurement.
+
+        Sample j of u belongs to measurement j mod b.
+        """
+        return lambda u, level: self.estimate(filled(measurement, u, level))
 
     def at_sigma(self, x: Float[Tensor, "b *n"], sigma: float | Float[Tensor, " b"]) -> Float[Tensor, "b *n"]:
         """E[signal | x] for x = signal + sigma · noise, in signal space: the denoiser as most of the field writes it.
@@ -157,7 +169,20 @@ class ResidualDenoiser(BaseDenoiser):
 
     def estimate(self, measurement: Measurement) -> Float[Tensor, "b *n"]:
         base = self._base(measurement.ybar)
-        g, phase = self._gaussian(base, measurement)
+        return self._corrected(base, *self._gaussian(base, measurement), measurement)
+
+    def in_context(self, measurement: Measurement) -> InContext:
+        """What does not change with the noise level is computed once."""
+        base = self._base(measurement.ybar)
+        given = base.given(measurement)
+
+        def estimate(u: Tensor, level: float) -> Tensor:
+            return self._corrected(base, *given.mean_and_phase(u, level), filled(measurement, u, level))
+
+        return estimate
+
+    def _corrected(self, base: Gaussian, g: Tensor, phase: Tensor | None, measurement: Measurement) -> Tensor:
+        """The Gaussian's posterior mean plus what the network adds."""
         if base.real_images:  # entry k also tells entry -k
             measurement = with_conjugates(measurement, self.basis)
         ybar, mask, std = measurement.ybar, measurement.mask, measurement.std

@@ -2,6 +2,7 @@
 
 import itertools
 import math
+from collections.abc import Iterator
 from typing import NamedTuple
 
 import torch
@@ -91,31 +92,58 @@ def context(
     measurement: Measurement,
     steps: int = 20,
     levels: tuple[float, float] = (3.0, 0.02),
+    draws: int = 1,
     *,
     generator: Seed,
-) -> Float[Tensor, "b *n"]:
-    """One draw x̄ for each measurement, by a denoiser that takes entries at different noise levels (`ResidualDenoiser`).
+) -> Float[Tensor, "k *n"]:
+    """Draws x̄ for each measurement, by a denoiser that takes entries at different noise levels (`ResidualDenoiser`).
 
     Measured entries stay as they are, at their own noise. Missing ones go through falling, geometrically spaced levels ς
     without new noise (the probability flow):
 
         u_s = x̂ + ς_s (u_t - x̂)/ς_t,    x̂ = E[x̄ | measured entries at std, missing ones u_t at ς_t].
 
-    It starts at the highest level around the posterior mean, which one call gives. `levels` are in units of the data.
+    It starts at the highest level around the posterior mean, which one call gives. `levels` are in units of the data. First
+    comes the first draw of all measurements, then the second one, and so on. Several draws share what depends on the
+    measured entries alone.
+    """
+    path = context_path(denoiser, measurement, steps, levels, draws, generator=generator)
+    *_, last = path
+    return last
+
+
+@torch.no_grad()
+def context_path(
+    denoiser: BaseDenoiser,
+    measurement: Measurement,
+    steps: int = 20,
+    levels: tuple[float, float] = (3.0, 0.02),
+    draws: int = 1,
+    *,
+    generator: Seed,
+) -> Iterator[Float[Tensor, "k *n"]]:
+    """x̂ of `context` at each level, from the highest to the lowest; the last is the draw.
+
+    Each is a conditional mean of the signal, given the measured entries and noisy values of the missing ones. So its average
+    over draws estimates the posterior mean at any level, with less spread at higher levels (Rao-Blackwell).
     """
     if steps < 1:
         raise ValueError(f"steps must be at least 1, but is {steps}.")
-    ybar, mask = measurement.ybar, measurement.mask
-    generator = as_generators(generator, ybar.device)
-    high, low = levels
-    falling = torch.logspace(math.log10(high), math.log10(low), steps, dtype=torch.float64).tolist()
-    one = ybar.new_ones([1] * ybar.ndim)
+    like = measurement.ybar
+    generator = as_generators(generator, like.device)
+    falling = falling_levels(steps, levels)
     with evaluating(denoiser):
-        xbar_hat = denoiser.estimate(measurement)
-        u_t = xbar_hat + high * normal(ybar.shape, generator, like=ybar)
-        for t, s in itertools.pairwise([*falling, 0.0]):
-            seen = torch.where(mask == 1, ybar, u_t)
-            std = torch.where(mask == 1, measurement.std, ybar.new_full((), t))
-            xbar_hat = denoiser.estimate(Measurement._trusted(seen, one, std))
-            u_t = xbar_hat + s / t * (u_t - xbar_hat)
-    return xbar_hat
+        first = denoiser.estimate(measurement).repeat(draws, *[1] * (like.ndim - 1))
+        estimate = denoiser.in_context(measurement)
+    u_t = first + levels[0] * normal(first.shape, generator, like=like)
+    for t, s in itertools.pairwise([*falling, 0.0]):
+        with evaluating(denoiser):
+            xbar_hat = estimate(u_t, t)
+        yield xbar_hat
+        u_t = xbar_hat + s / t * (u_t - xbar_hat)
+
+
+def falling_levels(steps: int, levels: tuple[float, float]) -> list[float]:
+    """Noise levels of the missing entries, geometrically spaced."""
+    high, low = levels
+    return torch.logspace(math.log10(high), math.log10(low), steps, dtype=torch.float64).tolist()

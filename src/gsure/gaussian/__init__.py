@@ -8,6 +8,8 @@ several structures, of which `fit_gaussian` chooses the one that predicts hidden
 | `base` | `Gaussian`: mean, std, draw |
 | `structured` | covariances of blocks: of all entries, or of rows in hybrid space |
 | `phase` | rows relative to a phase reference, for complex images of smooth phase |
+| `given` | posterior means for drawing in context: measured entries once, missing ones at many noise levels |
+| `referenced` | linear algebra of rows relative to a phase reference |
 | `stationary` | a power spectrum, for everything else |
 | `coordinates`, `blocks`, `moments` | vectors of entries, their posterior, and their second moments |
 | `fit` | which structure, and with which options |
@@ -17,6 +19,7 @@ several structures, of which `fit_gaussian` chooses the one that predicts hidden
 from gsure.gaussian.base import Gaussian
 from gsure.gaussian.coordinates import as_complex, as_pairs, with_conjugates
 from gsure.gaussian.fit import About, Fitted, fit_gaussian
+from gsure.gaussian.given import filled
 from gsure.gaussian.store import load_gaussian, save_gaussian
 
 __all__ = [
@@ -25,6 +28,7 @@ __all__ = [
     "Gaussian",
     "as_complex",
     "as_pairs",
+    "filled",
     "fit_gaussian",
     "load_gaussian",
     "save_gaussian",

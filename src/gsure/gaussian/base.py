@@ -1,7 +1,7 @@
 """A Gaussian prior of signals, x̄ ~ N(μ, C): its posterior given a measurement is known in closed form."""
 
 from abc import ABC, abstractmethod
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from jaxtyping import Float, Shaped
@@ -9,6 +9,9 @@ from torch import Tensor
 
 from gsure.measurement import Measurement
 from gsure.random import Seed
+
+if TYPE_CHECKING:
+    from gsure.gaussian.given import Given
 
 
 class Gaussian(ABC):
@@ -31,6 +34,15 @@ class Gaussian(ABC):
     ) -> tuple[Float[Tensor, "b *n"], Shaped[Tensor, "b p h w"] | None]:
         """E[x̄ | ȳ], and the phase reference of each image, of modulus 1, if this Gaussian uses one."""
         return self.mean(measurement), None
+
+    def given(self, measurement: Measurement) -> "Given":
+        """Prepared to see the missing entries of these measurements too, at several noise levels in turn.
+
+        Neighbours are not used: where all entries are seen, they would add little.
+        """
+        from gsure.gaussian.given import SolvedAnew
+
+        return SolvedAnew(self.single, measurement)
 
     @abstractmethod
     def denoise(self, ybar: Float[Tensor, "b *n"], sigma: Float[Tensor, " b"]) -> Float[Tensor, "b *n"]:

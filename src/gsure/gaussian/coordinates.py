@@ -148,12 +148,15 @@ class Rows(Coordinates):
     pairs = True
 
     def vectors(self, measurement: Measurement) -> Vectors:
-        kspace = as_complex(measurement.ybar)
-        rows = centred(torch.fft.ifft, kspace, self.axis).movedim(self.axis, 2).flatten(1, 2)
+        rows = self.spectra(measurement.ybar)
         mask, std = (
             self._across(part).expand(len(rows), rows.shape[-1]) for part in (measurement.mask, measurement.std)
         )
         return self._packed(rows, mask, std)
+
+    def spectra(self, xbar: Float[Tensor, "b *n"]) -> Shaped[Tensor, "b r w"]:
+        """Each row of the image as a spectrum."""
+        return centred(torch.fft.ifft, as_complex(xbar), self.axis).movedim(self.axis, 2).flatten(1, 2)
 
     def spectral(self, vectors: Shaped[Tensor, "b r w"]) -> Float[Tensor, "b *n"]:
         return as_pairs(centred(torch.fft.fft, self._rows(vectors), self.axis))

@@ -23,7 +23,8 @@ from gsure.gaussian.base import Gaussian
 from gsure.gaussian.blocks import Blocks
 from gsure.gaussian.coordinates import Coordinates, Entries, Rows, as_complex, unpack_hermitian
 from gsure.gaussian.moments import Moments
-from gsure.gaussian.phase import Reference, ReferencedGaussian, as_parts, to_image
+from gsure.gaussian.phase import Reference, ReferencedGaussian
+from gsure.gaussian.referenced import as_parts, to_image
 from gsure.gaussian.stationary import StationaryGaussian
 from gsure.gaussian.structured import BlockGaussian
 from gsure.measurement import Measurement, draw_hidden

@@ -16,7 +16,22 @@ from jaxtyping import Float, Shaped
 from torch import Tensor
 
 from gsure.gaussian.base import Gaussian
-from gsure.gaussian.coordinates import Rows, Vectors, centred
+from gsure.gaussian.coordinates import Rows, Vectors
+from gsure.gaussian.given import Turned
+from gsure.gaussian.referenced import (
+    GivenReferenced,
+    System,
+    as_parts,
+    entries_at,
+    first_entries,
+    from_parts,
+    matrix_of,
+    over_rows,
+    plane_of,
+    to_image,
+    to_spectrum,
+    unit,
+)
 from gsure.measurement import Measurement
 from gsure.random import Seed, as_generators, normal
 
@@ -71,12 +86,12 @@ class Reference:
         """u of each measurement, row by row, of modulus 1."""
         central = self._central(measurement)
         values = self.rows.vectors(central).values
-        u = _unit(_over_rows(to_image(values * self.taper), self.rows.neighbours, SMOOTHING))
+        u = unit(over_rows(to_image(values * self.taper), self.rows.neighbours, SMOOTHING))
         if self.refiner is None:
             return u
         for _ in range(ROUNDS):
             rows = self.refiner.posterior_rows(central, u)
-            u = _unit(_over_rows(rows, self.rows.neighbours, SMOOTHING_REFINED))
+            u = unit(over_rows(rows, self.rows.neighbours, SMOOTHING_REFINED))
         return u
 
     def _central(self, measurement: Measurement) -> Measurement:
@@ -124,7 +139,7 @@ class ReferencedGaussian(Gaussian):
         for k, some in self._numbered(measurement):
             u = self.reference(some) if self.known is None else self.known[k : k + len(some)]
             parts.append(self.rows.spectral(to_spectrum(self.posterior_rows(some, u))))
-            phases.append(self._plane(u))
+            phases.append(plane_of(self.rows, u))
         return torch.cat(parts).to(measurement.ybar), torch.cat(phases)
 
     def denoise(self, ybar: Float[Tensor, "b *n"], sigma: Float[Tensor, " b"]) -> Float[Tensor, "b *n"]:
@@ -138,7 +153,7 @@ class ReferencedGaussian(Gaussian):
         away = as_parts(to_image(self.rows.vectors(fully).values) * u.conj()) - self.mu
         gain = eigenvalues / (eigenvalues + sigma[:, None, None] ** 2)
         found = self.mu + torch.einsum("rvw,brw->brv", rotation, gain * torch.einsum("rvw,brv->brw", rotation, away))
-        return self.rows.spectral(to_spectrum(u * _complex(found))).to(ybar), self._plane(u)
+        return self.rows.spectral(to_spectrum(u * from_parts(found))).to(ybar), plane_of(self.rows, u)
 
     @cached_property
     def _eigen(self) -> tuple[Float[Tensor, "r v"], Float[Tensor, "r v v"]]:
@@ -149,13 +164,10 @@ class ReferencedGaussian(Gaussian):
     def variances(self) -> Float[Tensor, " k"]:
         return self._eigen[0].flatten()
 
-    def _plane(self, rows: Shaped[Tensor, "b r w"]) -> Shaped[Tensor, "b p h w"]:
-        return rows.unflatten(1, (-1, self.rows.neighbours)).movedim(2, self.rows.axis)
-
     def posterior_rows(self, measurement: Measurement, u: Shaped[Tensor, "b r w"]) -> Shaped[Tensor, "b r w"]:
         """The posterior mean of the rows of the image, given the reference."""
         system = self._system(self.rows.vectors(measurement), u)
-        return u * _complex((self.mu[:, None] + system.shift()).movedim(0, 1))
+        return u * from_parts((self.mu[:, None] + system.shift()).movedim(0, 1))
 
     def std(self, measurement: Measurement) -> Float[Tensor, "b *n"]:
         """Exact given the reference: real and imaginary part of u · v mix the variances of v."""
@@ -171,7 +183,7 @@ class ReferencedGaussian(Gaussian):
             re, im = own[..., :w], own[..., w:]
             real = u.real**2 * re + u.imag**2 * im - 2 * u.real * u.imag * mixed
             imaginary = u.imag**2 * re + u.real**2 * im + 2 * u.real * u.imag * mixed
-            planes = [self._plane(part) for part in (real, imaginary)]
+            planes = [plane_of(self.rows, part) for part in (real, imaginary)]
             parts.append(torch.stack(planes, 2).flatten(1, 2).clamp(min=0).sqrt())
         return torch.cat(parts).to(measurement.ybar)
 
@@ -184,7 +196,7 @@ class ReferencedGaussian(Gaussian):
         eye = torch.eye(self.mu.shape[1], device=ybar.device)
         root = torch.linalg.cholesky(self.covariance + 1e-6 * self.covariance.diagonal(dim1=1, dim2=2).mean() * eye)
         v = torch.einsum("rvw,brw->brv", root, white.to(root))
-        drawn = self.rows.spectral(to_spectrum(u * _complex(v + self.mu))).to(ybar)
+        drawn = self.rows.spectral(to_spectrum(u * from_parts(v + self.mu))).to(ybar)
         residual = Measurement._trusted(mask * (ybar - drawn - std * normal(ybar.shape, generator, ybar)), mask, std)
         centred_model = replace(self, mu=torch.zeros_like(self.mu))
         shifts = []
@@ -217,25 +229,33 @@ class ReferencedGaussian(Gaussian):
         remaining = self.covariance - self.covariance @ (information / len(batch)) @ self.covariance
         return self.mu + mean, away.mT @ away / len(batch) + remaining
 
-    def _system(self, vectors: Vectors, u: Shaped[Tensor, "b r w"]) -> "_System":
+    def _system(self, vectors: Vectors, u: Shaped[Tensor, "b r w"]) -> System:
         values, mask, variance = vectors
-        kept = int(mask.sum(1).max())
-        order = mask.argsort(dim=1, descending=True, stable=True)[:, :kept]
-        valid = mask.gather(1, order)
-        width = values.shape[-1]
-        transform = to_spectrum(torch.eye(width, dtype=values.dtype, device=values.device)[None])[0].T
-        seen = (transform[order] * valid[..., None])[:, None] * u[:, :, None]  # b, r, kept, w
-        upper, lower = torch.cat([seen.real, -seen.imag], 3), torch.cat([seen.imag, seen.real], 3)
-        matrix = torch.cat([upper, lower], 2).movedim(0, 1)  # r, b, 2 kept, v
-        measured = values.gather(2, order[:, None].expand(-1, values.shape[1], -1)) * valid[:, None]
-        measured = torch.cat([measured.real, measured.imag], 2).movedim(0, 1)
+        order, valid = first_entries(mask)
+        matrix = matrix_of(order, valid, u)
+        measured = entries_at(values, order, valid)
         rounding = ROUNDING * torch.finfo(self.mu.dtype).eps * self.covariance.diagonal(dim1=1, dim2=2).sum(1).max()
         noise = torch.where(valid > 0, torch.maximum(variance.gather(1, order) / 2, rounding), 1.0).repeat(1, 2)
         r, b, k, v = matrix.shape
         across = (matrix.reshape(r, b * k, v) @ self.covariance).reshape(r, b, k, v)
         inner = across @ matrix.mT + torch.diag_embed(noise)
         residual = measured - (matrix @ self.mu[:, None, :, None])[..., 0]
-        return _System(matrix, across, torch.linalg.cholesky(inner), residual)
+        return System(matrix, across, torch.linalg.cholesky(inner), residual)
+
+    def given(self, measurement: Measurement) -> GivenReferenced:
+        """The reference, too, comes from measured entries alone, and does not change."""
+        turned, phases = [], []
+        mask = self.rows.vectors(measurement).mask
+        order, valid = first_entries(1 - mask)
+        for k, some in self._numbered(measurement):
+            u = self.reference(some)
+            system = self._system(self.rows.vectors(some), u)
+            missing = matrix_of(order[k : k + len(some)], valid[k : k + len(some)], u)
+            explained = system.explained()
+            remaining = self.covariance[:, None] - explained @ explained.mT
+            turned.append(Turned.of(self.mu[:, None] + system.shift(), missing, remaining))
+            phases.append(u)
+        return GivenReferenced(self.rows, torch.cat(phases), order, valid, Turned.cat(turned))
 
     def _parts(self, measurement: Measurement) -> list[Measurement]:
         return [some for _, some in self._numbered(measurement)]
@@ -245,60 +265,3 @@ class ReferencedGaussian(Gaussian):
         kept = max(1, int(measurement.mask.flatten(1).sum(1).max()))
         at_once = max(1, AT_ONCE // (4 * len(self.mu) * kept * width))
         return [(k, measurement[k : k + at_once]) for k in range(0, len(measurement), at_once)]
-
-
-@dataclass(frozen=True, eq=False)
-class _System:
-    """A (r, b, k, v), A C, the Cholesky factor of A C Aᵀ + std², and the residual ȳ - A μ."""
-
-    matrix: Tensor
-    across: Tensor
-    factor: Tensor
-    residual: Tensor
-
-    def shift(self) -> Float[Tensor, "r b v"]:
-        """E[v | ȳ] - μ."""
-        return (self.across.mT @ torch.cholesky_solve(self.residual[..., None], self.factor))[..., 0]
-
-    def explained(self) -> Float[Tensor, "r b v k"]:
-        return torch.linalg.solve_triangular(self.factor, self.across, upper=False).mT
-
-    def information(self) -> Float[Tensor, "r v v"]:
-        """Σ over samples of Aᵀ (A C Aᵀ + std²)⁻¹ A."""
-        half = torch.linalg.solve_triangular(self.factor, self.matrix, upper=False).flatten(1, 2)
-        return half.mT @ half
-
-
-def _complex(v: Float[Tensor, "... v"]) -> Shaped[Tensor, "... w"]:
-    w = v.shape[-1] // 2
-    return torch.complex(v[..., :w], v[..., w:])
-
-
-def as_parts(z: Shaped[Tensor, "... w"]) -> Float[Tensor, "... v"]:
-    """[Re; Im]."""
-    return torch.cat([z.real, z.imag], -1)
-
-
-def to_image(rows: Tensor) -> Tensor:
-    return centred(torch.fft.ifft, rows, -1)
-
-
-def to_spectrum(rows: Tensor) -> Tensor:
-    return centred(torch.fft.fft, rows, -1)
-
-
-def _unit(z: Tensor) -> Tensor:
-    return z / z.abs().clamp(min=1e-20)
-
-
-def _over_rows(rows: Shaped[Tensor, "b r w"], neighbours: int, width: float) -> Shaped[Tensor, "b r w"]:
-    """Smoothed by a Gaussian over the rows of each image."""
-    radius = max(1, int(3 * width))
-    weights = torch.exp(-0.5 * (torch.arange(-radius, radius + 1, device=rows.device) / width) ** 2)
-    weights = weights / weights.sum()
-    images = rows.unflatten(1, (-1, neighbours))
-    edge = [images[:, :, :1].expand(-1, -1, radius, -1), images, images[:, :, -1:].expand(-1, -1, radius, -1)]
-    padded = torch.cat(edge, 2)
-    smoothed = sum(weight * padded[:, :, k : k + neighbours] for k, weight in enumerate(weights))
-    assert isinstance(smoothed, Tensor)
-    return smoothed.flatten(1, 2)

@@ -75,13 +75,14 @@ class Draws:
         """All draws of all measurements go through the network as one batch."""
         denoiser = self.denoiser
         where = next(denoiser.parameters(), torch.empty(0)).device
-        many = Measurement.cat([measurement] * self.draws).to(where)
+        measurement = measurement.to(where)
+        many = Measurement.cat([measurement] * self.draws)
         generator = [
             g
             for draw in range(self.draws)
             for g in generators(self.seed, Stream.RESTORE, draw, indices=indices, device=where)
         ]
-        xbar = self._draw(many, generator, self.steps)
+        xbar = self._draw(measurement, self.draws, generator, self.steps)
         shape = (self.draws, len(indices))
         repeated = excluded = torch.zeros(shape, dtype=torch.bool)
         if self.guard is not None:
@@ -119,14 +120,15 @@ class Draws:
             for k in where.tolist()
         ]
         steps = min(2 * self.steps, self.denoiser.schedule.T)
-        drawn = self._draw(many[where], generator, steps)
+        drawn = self._draw(many[where], 1, generator, steps)
         still = self.guard.rejects(drawn, many[where], self.denoiser.basis)
         return xbar.index_copy(0, where, drawn), is_bad.index_copy(0, where, still)
 
-    def _draw(self, measurement: Measurement, generator: Sequence[torch.Generator], steps: int) -> Tensor:
-        """One x̄ for each measurement. Moment matching without new noise follows the probability flow to second order."""
+    def _draw(self, measurement: Measurement, draws: int, generator: Sequence[torch.Generator], steps: int) -> Tensor:
+        """x̄, all first draws first. Moment matching without new noise follows the probability flow to second order."""
         if self.method == "context":
-            return context(self.denoiser, measurement, steps, generator=generator)
+            return context(self.denoiser, measurement, steps, draws=draws, generator=generator)
+        measurement = Measurement.cat([measurement] * draws)
         if self.method == "ddrm":
             return ddrm(self.denoiser, measurement, steps, self.eta, self.eta_b, self.spacing, generator=generator)
         gaussian = None if self.gaussian is None else self.gaussian.to(measurement.ybar.device)
