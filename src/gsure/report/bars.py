@@ -40,7 +40,7 @@ def _of(drawn: Drawn, number: int) -> ErrorBars:
         return ErrorBars(drawn.label, sentences, is_unfamiliar, None, "", [])
     styles = [Style(k, "") for k in range(len(curves))]
     series = reliability_series(curves, [*(style.stand_in for style in styles), INK])
-    svg = draw_svg(f"reliability{number}", series, "claimed coverage", "observed coverage", (0, 1))
+    svg = draw_svg(f"reliability{number}", series, "claimed coverage", "observed coverage", (0.0, 1.0))
     ends = [f"{name}: {100 * curve['object'][curve['levels'].index(LEVEL)]:.0f} %" for name, curve in curves.items()]
     alt = f"Chart of the share of true values that intervals contain over the share they claim. At 90 %: {'; '.join(ends)}."
     return ErrorBars(drawn.label, sentences, is_unfamiliar, Markup(svg), alt, [(n, k) for k, n in enumerate(curves)])
