@@ -124,6 +124,7 @@ def restore(
     made_of |= {**posterior.options(), "batch": batch, "baselines": baselines}
     made_of["calibration"] = calibration if calibration == "none" else "self" if stored is None else stored.identity
     done: dict[str, Any] = {"restored": n, **posterior.options()}
+    done |= _extrapolation(loaded)
     others = None if done["method"] == "gaussian" else prior
     with bar("restoring", n, progress) as advance:
         bars, why_not = None, "--calibration none" if calibration == "none" else "one draw has no spread"
@@ -216,6 +217,21 @@ def _stored_calibration(loaded: Loaded, posterior: Restorer, data: Measurements,
     stored = read_calibration(path)
     refuse_other(path, stored, describe_method(posterior, loaded.checksum), data)
     return stored
+
+
+def _extrapolation(loaded: Loaded) -> dict[str, str]:
+    """What no training measurement covered, so that nothing was learned there; empty if there is none, or it is unknown."""
+    try:
+        coverage = (
+            None if loaded.config is None else open_measurements(loaded.config.data, loaded.denoiser.basis).coverage
+        )
+    except (OSError, ValueError):  # the data of the run is gone
+        return {}
+    share = 0.0 if coverage is None else float((coverage == 0).float().mean())
+    said = (
+        f"{100 * share:.1f} % of the entries were never measured in training: there, restorations and bars are guesses"
+    )
+    return {"extrapolation": said} if share > 0 else {}
 
 
 def _refuse_options(
