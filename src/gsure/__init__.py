@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from gsure.evaluation.diagnose import diagnose
     from gsure.evaluation.restorations import evaluate_restorations
     from gsure.evaluation.samples import evaluate_samples
+    from gsure.inference.calibrate import calibrate
     from gsure.inference.restore import Restored, restore
     from gsure.inference.sample import sample
     from gsure.measurement import Measurement
@@ -59,6 +60,7 @@ _MODULES = {
     "evaluation.diagnose": ["diagnose"],
     "evaluation.restorations": ["evaluate_restorations"],
     "evaluation.samples": ["evaluate_samples"],
+    "inference.calibrate": ["calibrate"],
     "inference.restore": ["Restored", "restore"],
     "inference.sample": ["sample"],
     "measurement": ["Measurement"],

@@ -75,6 +75,8 @@ class Stream(enum.Enum):
     TOTAL_VARIATION = enum.auto()
     JUDGED_HIDDEN = enum.auto()
     JUDGED_DRAWS = enum.auto()
+    CALIBRATION_HIDDEN = enum.auto()
+    CALIBRATION_NOISE = enum.auto()
 
 
 Key = int | Stream

@@ -153,7 +153,7 @@ def test_a_draw_that_stays_bad_is_reported_and_excluded(problem, monkeypatch):
     assert int((restored.draws.amax((2, 3, 4)) > 5).sum()) == count
     assert float(restored.signals["draw"].raw().abs().max()) < 5, "the draw that is shown is a good one"
     assert float((restored.mean - good.mean).abs().max()) < 1.0
-    assert float(restored.std.max()) < 1.5
+    assert float(restored.raw_std.max()) < 1.5
 
 
 def test_what_is_excluded_does_not_depend_on_batches_or_processes(problem, tmp_path, monkeypatch):

@@ -33,6 +33,7 @@ COMMANDS = {
     "train": ("training", "Train a model on measurements alone."),
     "sample": ("inference", "Generate signals with a trained model."),
     "restore": ("inference", "Reconstruct measurements, with error bars."),
+    "calibrate": ("inference", "Make the error bars of restorations right on average, without clean data."),
     "evaluate": ("evaluation", "Measure the quality of samples, restorations or the denoiser."),
     "diagnose": ("evaluation", "Check whether the assumptions of the method hold."),
     "report": ("report", "Write a self-contained HTML page about a run."),

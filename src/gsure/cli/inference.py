@@ -1,4 +1,4 @@
-"""sample and restore: the uses of a trained model."""
+"""sample, restore and calibrate: the uses of a trained model."""
 
 from pathlib import Path
 from typing import Literal
@@ -60,6 +60,13 @@ def _restore_options(parser: ArgumentParser) -> None:
         "closed form; context, moments, ddrm: means of posterior samples"
     )
     method.add("--method", Literal["auto", "mean", "gaussian", "context", "moments", "ddrm"], about, "auto")
+    about = "of --method mean. gaussian: the spread of the Gaussian prior around the mean, without network calls"
+    method.add("--draws-by", Literal["auto", "gaussian"], about, "auto")
+    about = (
+        "error bars corrected by hidden measured entries. auto: by the calibration of the run, or, if it has none, as self: "
+        "learned from these measurements; none: raw"
+    )
+    method.add("--calibration", Literal["auto", "self", "none"], about, "auto")
     method.add("--draws", int, "number of posterior samples used for the mean and standard deviation", 8)
     method.add("--steps", int, "sampling steps of each posterior sample (default: 100; moments: 20)")
     method.add("--spacing", SPACING, "spacing of the timesteps; by default what suits the method and what is missing")
@@ -81,7 +88,41 @@ def _restore(options: Namespace) -> None:
     show(call(restore, options, model=options.run).summary, options.json)
 
 
+def _calibrate_options(parser: ArgumentParser) -> None:
+    data = Options(parser, "model and data")
+    data.add("run", str, "folder of a run")
+    about = "measurements that the model did not learn from; by default those that training held out"
+    data.add("measurements", str | None, about, nargs="?")
+    data.add("--checkpoint", CHECKPOINT, "checkpoint to use; a number is a step", "best", metavar="best|last|N")
+    data.add("--weights", WEIGHTS, ABOUT_WEIGHTS, metavar="averaged|raw")
+    data.add("--limit", int, "number of measurements to use, from all over the file", 64)
+    method = Options(parser, "method, as you will give it to gsure restore")
+    method.add("--method", Literal["auto", "mean", "gaussian", "context", "moments", "ddrm"], "as in restore", "auto")
+    method.add("--draws-by", Literal["auto", "gaussian"], "as in restore", "auto")
+    method.add("--draws", int, "as in restore", 8)
+    method.add("--steps", int, "as in restore")
+    method.add("--spacing", SPACING, "as in restore")
+    method.add("--eta", float, "as in restore")
+    method.add("--eta-b", float, "as in restore", 1.0)
+    add_computing(parser, batch=64)
+
+
+def _calibrate(options: Namespace) -> None:
+    from gsure.inference.calibrate import calibrate
+
+    show(call(calibrate, options), options.json)
+
+
 COMMANDS = {
+    "calibrate": Command(
+        "gsure calibrate RUN [MEASUREMENTS] [options]",
+        _calibrate_options,
+        _calibrate,
+        (
+            "gsure calibrate runs/digits",
+            "gsure calibrate runs/brains more-scans.h5 --limit 200",
+        ),
+    ),
     "sample": Command(
         "gsure sample RUN --n N --out FOLDER [options]",
         _sample_options,

@@ -90,7 +90,7 @@ def transform_of(header: Mapping[str, Any]) -> Anscombe | None:
 def describe_values(header: Mapping[str, Any], kind: str) -> dict[str, Any] | None:
     """What the file of a restoration records, of `kind` mean, std, ...: the transform of the measurements, if there is one."""
     found = header.get("transform")
-    return None if found is None else {**found, "std": kind == "std"}
+    return None if found is None else {**found, "std": kind in ("std", "raw_std")}
 
 
 @functools.lru_cache(maxsize=16)

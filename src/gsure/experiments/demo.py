@@ -112,7 +112,9 @@ def demo(
     for number, (name, train_on) in enumerate(MODELS.items(), start=1):
         if progress:
             say(f"Model {number} of {len(MODELS)}: {name}, trained on {train_on}")
-        train_once(data, runs / name, resolve(chosen.preset, {**chosen.changes, "train_on": train_on}, data), clean, progress)
+        train_once(
+            data, runs / name, resolve(chosen.preset, {**chosen.changes, "train_on": train_on}, data), clean, progress
+        )
     for name in MODELS:
         drawn = folder / "samples" / name
         sample(runs / name, n, drawn, sampler="dpm++", steps=15, spacing="quadratic", progress=progress)

@@ -1,8 +1,8 @@
 """Estimates of the signals behind measurements, by any of the methods that `restore` offers."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Any, Literal, NamedTuple, Protocol, runtime_checkable
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar, Literal, NamedTuple, Protocol, runtime_checkable
 
 import torch
 from jaxtyping import Bool, Float
@@ -43,6 +43,13 @@ class Restorer(Protocol):
 
     def mean(self, measurement: Measurement, indices: Sequence[int]) -> Float[Tensor, "b *n"]:
         """The mean alone, which may be quicker."""
+
+    def few(self, draws: int) -> "Restorer":
+        """The same with another number of draws."""
+
+    @property
+    def averages(self) -> bool:
+        """Whether the mean is that of the draws, so that it has more error if they are few."""
 
 
 @dataclass(frozen=True)
@@ -89,6 +96,11 @@ class Draws:
 
     def mean(self, measurement: Measurement, indices: Sequence[int]) -> Float[Tensor, "b *n"]:
         return self(measurement, indices).mean
+
+    def few(self, draws: int) -> "Draws":
+        return replace(self, draws=draws)
+
+    averages: ClassVar[bool] = True
 
     def _again(
         self, xbar: Tensor, is_bad: Tensor, many: Measurement, indices: Sequence[int]
@@ -176,6 +188,11 @@ class OneCall:
         with evaluating(denoiser):
             return denoiser.basis.to_signal(denoiser.estimate(measurement.to(where))).cpu()
 
+    def few(self, draws: int) -> "OneCall":
+        return replace(self, draws=self.draws.few(draws))
+
+    averages: ClassVar[bool] = False
+
 
 @dataclass(frozen=True)
 class ByGaussian:
@@ -200,6 +217,37 @@ class ByGaussian:
 
     def mean(self, measurement: Measurement, indices: Sequence[int]) -> Float[Tensor, "b *n"]:
         return self.basis.to_signal(self.gaussian.mean(measurement))
+
+    def few(self, draws: int) -> "ByGaussian":
+        return replace(self, draws=draws)
+
+    averages: ClassVar[bool] = False
+
+
+@dataclass(frozen=True)
+class OneCallWithGaussian:
+    """The mean by one call of a mask-conditioned denoiser; spread and samples are those of the Gaussian prior around it.
+
+    It costs one network call per measurement. The spread is that of the Gaussian, so it needs a calibration.
+    """
+
+    call: OneCall
+    gaussian: ByGaussian
+
+    def options(self) -> dict[str, Any]:
+        return self.gaussian.options() | {"method": "mean", "drawn_by": "gaussian"}
+
+    def __call__(self, measurement: Measurement, indices: Sequence[int]) -> Estimates:
+        drawn, mean = self.gaussian(measurement, indices), self.mean(measurement, indices)
+        return Estimates(mean, drawn.std, drawn.draws - drawn.mean + mean)
+
+    def mean(self, measurement: Measurement, indices: Sequence[int]) -> Float[Tensor, "b *n"]:
+        return self.call.mean(measurement, indices)
+
+    def few(self, draws: int) -> "OneCallWithGaussian":
+        return replace(self, gaussian=self.gaussian.few(draws))
+
+    averages: ClassVar[bool] = False
 
 
 def in_basis(measurement: Measurement, data: Measurements, basis: Basis) -> Measurement:

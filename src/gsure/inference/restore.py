@@ -1,7 +1,8 @@
 """Restore: from a run and measurements to posterior mean, standard deviation and one draw; and the same without a network."""
 
+from dataclasses import replace
 from pathlib import Path
-from typing import Any, get_args
+from typing import Any, Literal, get_args
 
 import numpy as np
 import torch
@@ -15,19 +16,30 @@ from gsure.denoiser import ResidualDenoiser
 from gsure.display import bar
 from gsure.files import record_request
 from gsure.gaussian import Fitted
+from gsure.inference.bars import Checks
+from gsure.inference.calibration import (
+    Choice,
+    ErrorBars,
+    Stored,
+    describe_method,
+    make_checker,
+    read_calibration,
+    refuse_other,
+)
 from gsure.inference.guard import Guard, Tally
 from gsure.inference.methods import (
     ByGaussian,
     Draws,
     Method,
     OneCall,
+    OneCallWithGaussian,
     Restorer,
     Sampling,
     choose_sampling,
     fitting,
     in_basis,
 )
-from gsure.inference.restored import Restored, finish, scores_in_words
+from gsure.inference.restored import Restored, coverage_in_words, finish, measure_coverage, scores_in_words
 from gsure.inference.volumes import Format, check_volumes, write_volumes
 from gsure.inference.work import Work
 from gsure.judging import choose_judged
@@ -35,8 +47,12 @@ from gsure.sampling import Spacing, times
 from gsure.training.checkpoints import Weights
 from gsure.training.model import CheckpointName, Loaded, Model, open_model
 from gsure.training.prior import open_stored_prior
+from gsure.training.run import Run
 
 __all__ = ["Restored", "restore"]
+
+DrawsBy = Literal["auto", "gaussian"]
+"""What gives the samples of `--method mean`: what the model was trained for, or its Gaussian prior."""
 
 
 def restore(
@@ -46,6 +62,8 @@ def restore(
     *,
     draws: int = 8,
     method: Method = "auto",
+    draws_by: DrawsBy = "auto",
+    calibration: Choice = "auto",
     steps: int | None = None,
     eta: float | None = None,
     eta_b: float = 1.0,
@@ -75,6 +93,10 @@ def restore(
                     from samples: by `context` if it was trained for that too, or else by `ddrm`. A model of another kind
                     restores by `ddrm` alone. `moments` is more accurate than ddrm and several times as costly; its `eta` is
                     that of DDIM; `gaussian` is the Gaussian prior of the run, in closed form
+    draws_by        of `mean`: `gaussian` takes the spread of the Gaussian prior, in closed form and without network calls
+    calibration     error bars are multiplied by what measured entries show that are hidden and restored: `auto` uses the
+                    calibration of the run (`gsure.calibrate`), or else learns one from these measurements, as `self` does;
+                    `none` leaves them raw
     steps, eta, spacing  by default those that suit the method and what is missing; the summary has them
     weights         averaged or raw; by default those that validated best
     network, basis  your own, if the run was trained with such
@@ -86,7 +108,7 @@ def restore(
     request = record_request("restore", locals())
     _refuse_options(draws, batch, limit, method, eta, eta_b, out, volumes)
     loaded = open_model(model, checkpoint, basis, network, device, weights)
-    data = _open(measurements, loaded)
+    data = open_for(measurements, loaded)
     asked = method
     method, drawn_by = choose_method(method, loaded)
     sampling = choose_sampling(drawn_by, float(data.coverage.min()) == 1, steps, eta, spacing)
@@ -94,21 +116,34 @@ def restore(
         times(loaded.denoiser.schedule, sampling.steps, sampling.spacing)  # refuses what is impossible
     signals = None if clean is None else open_clean(clean, data)
     prior = open_stored_prior(loaded)
-    posterior = _make_restorer(loaded, prior, data, method, draws, sampling, eta_b, seed)
+    posterior = make_restorer(loaded, prior, data, method, draws, sampling, eta_b, seed, draws_by)
+    stored = _stored_calibration(loaded, posterior, data, calibration)
     n, at_once = len(data) if limit is None else min(limit, len(data)), max(1, batch // draws)
     if volumes is not None:
         check_volumes(data.subset(np.arange(n)))
     made_of = {"step": loaded.step, "weights": loaded.checksum, "fingerprint": data.fingerprint()}
     made_of |= {**posterior.options(), "batch": batch, "baselines": baselines}
+    made_of["calibration"] = calibration if calibration == "none" else "self" if stored is None else stored.identity
     done: dict[str, Any] = {"restored": n, **posterior.options()}
+    done |= _extrapolation(loaded)
     others = None if done["method"] == "gaussian" else prior
     with bar("restoring", n, progress) as advance:
-        work = Work(posterior, data, loaded.denoiser.basis, others, n, seed, baselines, advance)
+        bars, why_not = None, "--calibration none" if calibration == "none" else "one draw has no spread"
+        if calibration != "none" and draws > 1:
+            checker = make_checker(posterior, data, loaded.denoiser.basis, prior, seed)
+            known = None if stored is None else stored.calibration
+            bars = ErrorBars(checker, known, data, loaded.denoiser.basis, at_once, advance)
+            why_not = bars.why_not()
+        bars = None if why_not else bars
+        work = Work(posterior, data, loaded.denoiser.basis, others, n, seed, baselines, advance, bars)
         advance.say(describe_choice(asked, method, drawn_by, draws, sampling.steps))
+        raw = {"error bars": f"not calibrated: {why_not}"}
         if out is None:
             found, drawn = work.in_memory(at_once, made_of)
             done |= work.tally.summary(n, draws)
-            return Restored(found, work.verdict(found, signals) | done | scores_in_words(found, signals), drawn)
+            done |= raw if bars is None else bars.summary(n, draws, bars.checks)
+            restored = Restored(found, work.verdict(found, signals) | done | scores_in_words(found, signals), drawn)
+            return replace(restored, summary=restored.summary | coverage_in_words(measure_coverage(restored, signals)))
         folder = Path(out)
         kept = folder / "measurements.h5" if data.path is None else data.path.resolve()
         open_folder(folder, request, made_of, loaded.inputs | {"data": str(kept)})
@@ -118,11 +153,14 @@ def restore(
             return Restored({}, {"folder": str(folder), "restored": "another process has not finished"}, None, folder)
         found = {kind: Signals(folder / kind).subset(np.arange(n)) for kind in work.kinds}
         done |= Tally.read(folder / "guard").summary(n, draws)
+        done |= raw if bars is None else bars.summary(n, draws, Checks.read(folder / "calibration"))
         verdict = work.verdict(found, signals)
     if volumes is not None:
         write_volumes(folder, work.kinds, volumes, data.subset(np.arange(n)).geometry())
     restored = Restored(found, verdict | {"folder": str(folder)} | done | scores_in_words(found, signals), None, folder)
-    finish(folder, restored, signals, panels)
+    coverage = measure_coverage(restored, signals)
+    restored = replace(restored, summary=restored.summary | coverage_in_words(coverage))
+    finish(folder, restored, signals, panels, coverage)
     return restored
 
 
@@ -161,7 +199,7 @@ def describe_choice(asked: Method, method: Method, drawn_by: Method, draws: int,
     return f"Mean and samples: {drawn_by}{why}. {cost}."
 
 
-def _make_restorer(
+def make_restorer(
     loaded: Loaded,
     prior: Fitted | None,
     data: Measurements,
@@ -170,6 +208,7 @@ def _make_restorer(
     sampling: Sampling,
     eta_b: float,
     seed: int,
+    draws_by: DrawsBy = "auto",
 ) -> Restorer:
     denoiser, drawn_by = loaded.denoiser, choose_method(method, loaded)[1]
     if method == "gaussian":
@@ -181,7 +220,39 @@ def _make_restorer(
     guard = Guard.of(some, denoiser.basis, data.coverage)
     steps, eta, spacing = sampling
     posterior = Draws(denoiser, drawn_by, draws, steps, eta, eta_b, spacing, seed, known, guard)
+    if draws_by == "gaussian":
+        if method != "mean" or prior is None or fitting(prior.gaussian, some) is None:
+            raise ValueError(
+                "--draws-by gaussian needs --method mean, and a run whose Gaussian prior fits these masks: omit it."
+            )
+        return OneCallWithGaussian(OneCall(posterior), ByGaussian(prior.gaussian, denoiser.basis, draws, seed))
     return OneCall(posterior) if method == "mean" else posterior
+
+
+def _stored_calibration(loaded: Loaded, posterior: Restorer, data: Measurements, choice: Choice) -> Stored | None:
+    """That of the run, if it is wanted and there is one; refused if it was made for something else."""
+    if choice not in get_args(Choice):
+        raise ValueError(f"--calibration is one of {', '.join(get_args(Choice))}, not {choice!r}.")
+    if choice != "auto" or loaded.path is None or not (path := Run(loaded.path).calibration).exists():
+        return None
+    stored = read_calibration(path)
+    refuse_other(path, stored, describe_method(posterior, loaded.checksum), data)
+    return stored
+
+
+def _extrapolation(loaded: Loaded) -> dict[str, str]:
+    """What no training measurement covered, so that nothing was learned there; empty if there is none, or it is unknown."""
+    try:
+        coverage = (
+            None if loaded.config is None else open_measurements(loaded.config.data, loaded.denoiser.basis).coverage
+        )
+    except (OSError, ValueError):  # the data of the run is gone
+        return {}
+    share = 0.0 if coverage is None else float((coverage == 0).float().mean())
+    said = (
+        f"{100 * share:.1f} % of the entries were never measured in training: there, restorations and bars are guesses"
+    )
+    return {"extrapolation": said} if share > 0 else {}
 
 
 def _refuse_options(
@@ -199,7 +270,7 @@ def _refuse_options(
         raise ValueError("Volumes are files: give out, the folder to write them to.")
 
 
-def _open(measurements: str | Path | Measurements, loaded: Loaded) -> Measurements:
+def open_for(measurements: str | Path | Measurements, loaded: Loaded) -> Measurements:
     """Measurements that the model can restore, in their own basis."""
     denoiser = loaded.denoiser
     name = type(denoiser.basis).__name__ if loaded.config is None else loaded.config.data_info.basis

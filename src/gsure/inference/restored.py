@@ -13,13 +13,18 @@ from torch import Tensor
 from gsure.data.measurements import Signals
 from gsure.display import with_error
 from gsure.files import replacing
-from gsure.judging import Verdict, difference_of_scores, judge_differences
+from gsure.judging import LEVEL, LEVELS, Reliability, Verdict, difference_of_scores, half_width, judge_differences
 from gsure.metrics.images import mean_of_groups, psnr
 from gsure.metrics.restorations import column, mean_and_error, score_stored
 from gsure.plotting import draw_panel
+from gsure.plotting.curves import draw_reliability
 
+AT_ONCE = 64
+"""Images that are read at once."""
 KINDS = ("mean", "std", "draw")
 """Beside them stand the kinds of `Baselines`."""
+SPREADS = ("std", "raw_std")
+"""Standard deviations, which are no estimates of a signal."""
 
 
 @dataclass(frozen=True)
@@ -30,7 +35,7 @@ class Restored:
     """
 
     signals: Mapping[str, Signals]
-    """By kind, as the model sees them: mean, std, draw (the first one), baseline, total_variation and gaussian."""
+    """By kind, as the model sees them: mean, std, raw_std, draw (the first one), baseline, total_variation and gaussian."""
     summary: dict[str, Any]
     """What was done, and how good it is if that is known."""
     all_draws: Tensor | None = None
@@ -45,6 +50,19 @@ class Restored:
     def std(self) -> Tensor:
         """Like `mean`, real: posterior standard deviation, of complex numbers √E|x - mean|², of counts by the delta method."""
         return self.signals["std"].raw(mean=self.signals["mean"]).abs()
+
+    @property
+    def raw_std(self) -> Tensor:
+        """Like `std`, before the calibration; the same if there was none."""
+        return self.signals[self._raw].raw(mean=self.signals["mean"]).abs()
+
+    @property
+    def _raw(self) -> str:
+        return "raw_std" if "raw_std" in self.signals else "std"
+
+    def half_width(self, level: float = LEVEL) -> Tensor:
+        """Half of the intervals that claim to contain the true value with this probability: mean ± half_width."""
+        return half_width(level, independent_draws(self.summary)) * self.std
 
     @property
     def baseline(self) -> Tensor:
@@ -75,13 +93,45 @@ def scores_in_words(found: Mapping[str, Signals], clean: Signals | None) -> dict
     return {f"PSNR of {in_words(kind)}": f"{with_error(*mean_and_error(values))} dB" for kind, values in scores.items()}
 
 
+def independent_draws(summary: Mapping[str, Any]) -> int | None:
+    """From how many draws standard deviations were computed; None if they are those of a Gaussian in closed form."""
+    is_exact = "gaussian" in (summary.get("method"), summary.get("drawn_by"))
+    return None if is_exact else int(summary["draws"])
+
+
+def measure_coverage(restored: "Restored", clean: Signals | None) -> dict[str, Reliability]:
+    """How often the intervals contain the clean values, calibrated and raw; empty if that is not known."""
+    draws = independent_draws(restored.summary)
+    if clean is None or draws == 1:
+        return {}
+    kinds = {"calibrated": "std"} if restored._raw == "raw_std" else {}
+    found = {name: Reliability(draws) for name in (*kinds, "raw")}
+    is_complex, n = bool(clean.header["complex"]), len(restored)
+    for first in range(0, n, AT_ONCE):
+        where = slice(first, min(n, first + AT_ONCE))
+        for name, reliability in found.items():
+            std = restored.signals[kinds.get(name, restored._raw)][where]
+            reliability.add(restored.signals["mean"][where], std, clean[where], is_complex)
+    return found
+
+
+def coverage_in_words(found: Mapping[str, Reliability]) -> dict[str, str]:
+    at, said = LEVELS.index(LEVEL), {}
+    for name, one in found.items():
+        inside, frame = (100 * one.curve(part)[at] for part in ("object", "frame"))
+        words = f"{inside:.1f} % inside the object, {frame:.1f} % of the frame"
+        worst = f"; at least {100 * one.worst:.0f} % of the object in each" if name == "calibrated" else ""
+        said[f"{100 * LEVEL:.0f} % intervals cover" + (", raw" if name == "raw" else "")] = words + worst
+    return said
+
+
 def in_words(kind: str) -> str:
     return kind.replace("_", " ")
 
 
 def psnr_of_images(found: Mapping[str, Signals], clean: Signals) -> dict[str, Tensor]:
     """PSNR of each image, by kind of estimate."""
-    judged = {kind: signals for kind, signals in found.items() if kind != "std"}
+    judged = {kind: signals for kind, signals in found.items() if kind not in SPREADS}
     images = [str(index) for index in range(len(found["mean"]))]
     scores = score_stored(judged, clean, bool(found["mean"].header["complex"]), images, {"psnr": psnr}).by_image
     return {kind: scores[column("psnr", kind)] for kind in judged}
@@ -97,7 +147,9 @@ def verdict_of_images(found: Mapping[str, Signals], clean: Signals) -> Verdict:
     return judge_differences({kind: difference_of_scores(means["mean"], values) for kind, values in others.items()})
 
 
-def finish(folder: Path, restored: Restored, clean: Signals | None, panels: int) -> None:
+def finish(
+    folder: Path, restored: Restored, clean: Signals | None, panels: int, coverage: Mapping[str, Reliability]
+) -> None:
     """Panels of the first samples, and what can be said of all."""
     shown = list(range(min(len(restored), panels)))
     if shown:
@@ -105,6 +157,11 @@ def finish(folder: Path, restored: Restored, clean: Signals | None, panels: int)
         if clean is not None:
             pictures["clean"] = clean[shown]
         draw_panel(folder / "panels", pictures, restored.signals["mean"].header["complex"])
+    if coverage:
+        curves = {name: one.as_dict() for name, one in coverage.items()}
+        with replacing(folder / "reliability.json") as temporary:
+            temporary.write_text(json.dumps(curves, indent=1))
+        draw_reliability(folder / "reliability.png", curves)
     with replacing(folder / "summary.json") as temporary:
         where = None if clean is None or clean.path is None else str(clean.path.resolve())
         temporary.write_text(json.dumps(restored.summary | {"clean": where}, indent=1))

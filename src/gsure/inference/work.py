@@ -16,9 +16,10 @@ from gsure.data.measurements import Measurements, Signals, as_complex
 from gsure.data.memory import hold_signals
 from gsure.display import Bar
 from gsure.gaussian import About, Fitted
+from gsure.inference.calibration import ErrorBars
 from gsure.inference.guard import Tally, is_below_baseline
 from gsure.inference.methods import Restorer, in_basis
-from gsure.inference.restored import KINDS, in_words, verdict_of_images
+from gsure.inference.restored import KINDS, SPREADS, in_words, verdict_of_images
 from gsure.judging import Baselines, choose_judged, predict_hidden
 from gsure.measurement import Measurement
 
@@ -36,13 +37,16 @@ class Work:
     wanted: bool
     """Whether baselines other than the pseudo-inverse are."""
     advance: Bar
+    bars: ErrorBars | None = None
+    """Calibrated error bars; None for raw ones."""
     unconverged: list[int] = field(default_factory=list)
     """Images of each batch for which total variation did not converge."""
     tally: Tally = field(default_factory=Tally)
 
     @property
     def kinds(self) -> tuple[str, ...]:
-        return (*KINDS, *self.baselines.kinds)
+        raw = () if self.bars is None else ("raw_std",)
+        return (*KINDS, *raw, *self.baselines.kinds)
 
     def measurement(self, where: np.ndarray) -> Measurement:
         return in_basis(self.data[where], self.data, self.basis)
@@ -80,7 +84,10 @@ class Work:
             self.tally.add(where.tolist(), found.repeated, found.excluded)
             if (gaussian := others.signals.get("gaussian")) is not None:
                 self.tally.add_below(where.tolist(), self._below(found.draws, gaussian, measurement))
-        return {"mean": found.mean, "std": found.std, "draw": found.draws[0]} | others.signals, found.draws
+        kept = {"mean": found.mean, "std": found.std, "draw": found.draws[0]}
+        if self.bars is not None:
+            kept |= {"std": self.bars(measurement, where.tolist(), found), "raw_std": found.std}
+        return kept | others.signals, found.draws
 
     def _below(self, draws: Tensor, gaussian: Tensor, measurement: Measurement) -> Tensor:
         """Which draws are expected to be no better than the zero-filled image, by the mean of the Gaussian."""
@@ -127,7 +134,7 @@ class Work:
                 is_complex,
                 groups,
                 scales,
-                None if kind == "std" else offsets,
+                None if kind in SPREADS else offsets,
                 describe_values(data.header, kind),
             )
             for kind in self.kinds
@@ -148,8 +155,10 @@ class Work:
                 scales, offsets = some.scales().tolist(), some.offsets().tolist()
                 found = self.estimates(where)[0]
                 self.tally.write(chunks.folder / "guard" / f"shard-{number:05d}.json", where.tolist())
+                if self.bars is not None:
+                    self.bars.checks.write(chunks.folder / "calibration" / f"shard-{number:05d}.json", where.tolist())
                 for kind, values in found.items():
-                    path, offset = chunks.folder / kind / Chunks.name(number), None if kind == "std" else offsets
+                    path, offset = chunks.folder / kind / Chunks.name(number), None if kind in SPREADS else offsets
                     transform = describe_values(self.data.header, kind)
                     write_chunk(path, values, some.groups(), made_of, is_complex, scales, offset, transform)
             self.advance(len(where))

@@ -3,10 +3,14 @@
 | module | what it has |
 |---|---|
 | `baselines` | the pseudo-inverse, total variation, and the Gaussian of a run |
+| `calibration` | error bars of the right size, and familiarity, from hidden measured entries |
+| `coverage` | intervals, and the share of entries that they contain |
 | `verdict` | one sentence, from clean signals or from measured entries that were hidden from all estimates |
 """
 
 from gsure.judging.baselines import Baselines
+from gsure.judging.calibration import Calibration, Evidence, compare, fit_calibration, group_units, split_units
+from gsure.judging.coverage import LEVEL, LEVELS, Reliability, along_phase, find_object, half_width
 from gsure.judging.verdict import (
     Predictions,
     Verdict,
@@ -18,12 +22,24 @@ from gsure.judging.verdict import (
 )
 
 __all__ = [
+    "LEVEL",
+    "LEVELS",
     "Baselines",
+    "Calibration",
+    "Evidence",
     "Predictions",
+    "Reliability",
     "Verdict",
+    "along_phase",
     "choose_judged",
+    "compare",
     "difference_of_errors",
     "difference_of_scores",
+    "find_object",
+    "fit_calibration",
+    "group_units",
+    "half_width",
     "judge_differences",
     "predict_hidden",
+    "split_units",
 ]

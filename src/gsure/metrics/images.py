@@ -36,14 +36,20 @@ def psnr_in_object(x: Images, reference: Images, is_complex: bool, groups: Group
 
     A frame of air is easy to restore, and raises the PSNR of all pixels.
     """
+    inside = in_object(reference, is_complex, groups)
     x, reference = _brightness(x, is_complex), _brightness(reference, is_complex)
-    largest = reference.flatten(1).amax(1)
-    if groups is not None:
-        largest = largest.new_zeros(_count(groups)).scatter_reduce(0, groups, largest, "amax")[groups]
-    inside = (reference > OBJECT * largest.reshape(-1, 1, 1, 1)).to(x)
     error, count = (inside * (x - reference) ** 2).flatten(1).sum(1), inside.flatten(1).sum(1)
     mean = mean_of_groups(error, groups) / mean_of_groups(count, groups).clamp(min=1e-12)
     return 10 * torch.log10(_peak(reference, is_complex, groups) ** 2 / mean)
+
+
+def in_object(reference: Images, is_complex: bool, groups: Groups = None) -> Float[Tensor, "b _ h w"]:
+    """1 for pixels above OBJECT of the largest magnitude; of real images, of the largest distance from black."""
+    reference = _brightness(reference, is_complex)
+    largest = reference.flatten(1).amax(1)
+    if groups is not None:
+        largest = largest.new_zeros(_count(groups)).scatter_reduce(0, groups, largest, "amax")[groups]
+    return (reference > OBJECT * largest.reshape(-1, 1, 1, 1)).to(reference)
 
 
 def nmse(x: Images, reference: Images, is_complex: bool, groups: Groups = None) -> Float[Tensor, " g"]:

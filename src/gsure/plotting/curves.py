@@ -6,7 +6,7 @@ print. The labels of the curves are in the legend of the page, which is HTML, be
 
 import io
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -161,6 +161,27 @@ def draw_over_t(
     if any(one.label for one in series):
         axes.legend(frameon=False)
     axes.set(xlabel="t", ylabel=ylabel)
+    axes.spines[["top", "right"]].set_visible(False)
+    save_png(figure, path, dpi=130)
+
+
+def reliability_series(curves: Mapping[str, Mapping[str, Any]], colours: Sequence[str]) -> list[Series]:
+    """Claimed against observed coverage inside the object, one curve for each name, and the diagonal where both are equal."""
+    series = [
+        Series(curve["levels"], curve["object"], None, colour, mark="o-", label=f"{name}, inside the object")
+        for (name, curve), colour in zip(curves.items(), colours, strict=False)
+    ]
+    return [*series, Series((0, 1), (0, 1), None, colours[-1], "4 3", label="claimed = observed")]
+
+
+def draw_reliability(path: Path, curves: Mapping[str, Mapping[str, Any]]) -> None:
+    """A reliability curve: which share of the true values intervals contain, over the share that they claim."""
+    figure = new_figure(4.2, 3.8)
+    axes = figure.subplots()
+    for one in reliability_series(curves, (*(BLUE, ORANGE, RED)[: len(curves)], GREY)):
+        one.draw(axes)
+    axes.set(xlabel="claimed coverage", ylabel="observed coverage", xlim=(0, 1), ylim=(0, 1), aspect="equal")
+    axes.legend(frameon=False, fontsize=8)
     axes.spines[["top", "right"]].set_visible(False)
     save_png(figure, path, dpi=130)
 

@@ -22,6 +22,7 @@ from gsure.display import number, percent
 from gsure.files import Request, record_request, refuse_existing, replacing
 from gsure.plotting.curves import Series, Style, choose_styles, draw_svg
 from gsure.report import tables, words
+from gsure.report.bars import error_bars
 from gsure.report.collect import ROLES, Diagnosis, Facts, Trained, as_dict, collect
 from gsure.report.gallery import Gallery, Shown
 
@@ -91,6 +92,7 @@ def render(facts: Facts, request: Request, basis: Basis | None = None) -> str:
         "samples": gallery.samples(),
         "restorations": gallery.restorations(),
         "denoised": gallery.denoised() if not facts.restorations else [],
+        "error_bars": error_bars(facts),
         "judged": words.judged(facts),
         "psnr": tables.psnr_table(facts),
         "hidden": tables.hidden_table(facts),

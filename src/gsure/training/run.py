@@ -80,6 +80,11 @@ class Run:
         return self.path / "verdict.json"
 
     @property
+    def calibration(self) -> Path:
+        """Written by `gsure calibrate`: error bars of the right size, and what errors are usual."""
+        return self.path / "calibration.json"
+
+    @property
     def metrics(self) -> Path:
         return self.path / "metrics.jsonl"
 
