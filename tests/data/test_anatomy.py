@@ -158,6 +158,7 @@ def test_the_box_around_a_head_leaves_the_noise_out(tmp_path):
         ({"heads": "here", "split": "test"}, "give the split all"),
     ],
 )
+@pytest.mark.usefixtures("outside")
 def test_unsuitable_options_are_refused(tmp_path, options, message):
     if "heads" in options:
         options = options | {"heads": ball(tmp_path, "a.nii")}

@@ -92,12 +92,16 @@ def test_a_demo_of_other_steps_is_refused_before_anything_is_trained(tmp_path, c
 
 
 @pytest.mark.parametrize("kind", ["digits", "mri"])
-def test_models_differ_only_by_their_data_and_by_imputation(kind):
+def test_models_differ_only_by_their_data_and_by_imputation(kind, tmp_path):
     chosen = demo.DEMOS[kind]
-    ours = demo._settings(chosen, "measurements")
+
+    def settings(train_on: str) -> Settings:
+        return chain.resolve(chosen.preset, {**chosen.changes, "train_on": train_on}, tmp_path / "not-read.h5")
+
+    ours = settings("measurements")
     assert ours.steps == chosen.changes["steps"]
     for train_on in ("clean", "naive"):
-        other = demo._settings(chosen, train_on)
+        other = settings(train_on)
         assert other.train_on == train_on
         assert other.impute_at == ()
         assert set(ours.differences(other)) <= {"train_on", "impute_at"}

@@ -11,7 +11,7 @@ from gsure.data.sources import Source
 from gsure.training import checkpoints
 from gsure.training.auto import choose_settings
 from gsure.training.run import Run
-from gsure.training.settings import Settings, option, read_preset
+from gsure.training.settings import Settings, known, option, read_preset
 from gsure.training.train import train
 
 
@@ -35,7 +35,7 @@ def measure_once(
 def resolve(preset: str, changes: Mapping[str, Any], data: Path) -> Settings:
     """A preset with some settings changed. `auto` fits the data, and does not depend on the speed of this computer."""
     if preset == "auto":
-        return choose_settings(open_measurements(data), changes, timed=False).settings
+        return choose_settings(open_measurements(data), known(changes, "The experiment"), timed=False).settings
     return Settings(**read_preset(preset, changes))
 
 
