@@ -45,6 +45,7 @@ def test_settings_fit_the_data(files, tmp_path):
     assert (chosen(gsure.open(noisy)).purpose, chosen(gsure.open(noisy)).base) == ("generate", "none")
     assert chosen(missing, purpose="restore").purpose == "restore"
     assert chosen(missing, network="mlp").base == "none"
+    assert (chosen(missing, purpose="generate").base, chosen(missing, purpose="generate").impute_at) == ("none", (0,))
     assert chosen(missing).steps == 0
     assert chosen(missing).minutes == 15
     assert chosen(missing, steps=30).impute_at == (20,)

@@ -21,9 +21,9 @@ from gsure.plotting.curves import Series, draw_distances
 from gsure.training.run import Run
 
 COLOURS = {"oracle": "tab:green", "naive": "tab:red", "gsure": "tab:blue", "gsure+mask": "tab:purple"}
-COLOURS |= {"gsure+imputed": "tab:pink"}
+COLOURS |= {"gsure+imputed": "tab:pink", "gsure+levels": "tab:olive", "oracle+levels": "tab:gray"}
 COLOURS |= {"paper": "tab:orange", "gsure-y": "tab:cyan"}
-LABELS = {"oracle": "reference"}
+LABELS = {"oracle": "reference", "oracle+levels": "reference+levels"}
 """Names in tables and figures, where they differ from the names in the results."""
 TRAINED = {
     "oracle": "on clean, complete images. The paper calls it the oracle, and so does `--only`.",
@@ -31,6 +31,9 @@ TRAINED = {
     "gsure": "on measurements. As in the paper, the network is not given the mask. The loss is our default, `tweedie`.",
     "gsure+mask": "as `gsure`, but mask-conditioned, with a fifth of the measured patches hidden from the network",
     "gsure+imputed": "as `gsure+mask`, and the model imputes missing entries during training",
+    "gsure+levels": "on measurements whose missing entries the Gaussian prior imputed once, at noise levels that are drawn "
+    "log-normally, with errors relative to those of the Gaussian prior",
+    "oracle+levels": "as `oracle`, with the noise levels and weights of `gsure+levels`",
     "paper": "as `gsure`, but with the paper's loss and weights over t, and a network that predicts x",
     "gsure-y": "as `gsure`, but with the loss `gsure-y`",
 }

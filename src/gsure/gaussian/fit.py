@@ -259,7 +259,7 @@ class _Fit:
 
     def _expectation_maximisation(self, start: ReferencedGaussian, most: int) -> ReferencedGaussian:
         rows, width = start.mu.shape
-        lines = float(self.target.mask.flatten(1).sum(1).max() + self.shown.mask.flatten(1).sum(1).max())
+        lines = float(next(iter(self.batches())).mask.flatten(1).sum(1).max())
         n = min(most, int(EM_WORK / (rows * lines * width**2)))
         at_once = EM_BATCH if n == most else max(1, min(EM_BATCH, n // EM_BATCHES))
 

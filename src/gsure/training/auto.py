@@ -30,6 +30,9 @@ RESERVED = 0.15
 IMPUTING_SHARE = 0.05
 """Of the time, at most, for imputation."""
 TIMED = 3
+"""Steps to time for each number of threads and each precision."""
+TIMED_BATCH = 16
+"""Samples in a timed step, at most: a very large batch would take minutes to time, and ranks the choices the same."""
 
 
 class Choice(NamedTuple):
@@ -108,6 +111,8 @@ def _choose(data: Measurements, info: DataInfo, device: torch.device, changes: M
             Choice("times", "lognormal", "most noise levels where images take shape"),
         ]
     purpose = changes.get("purpose", "both")
+    if purpose == "generate" and changes.get("base") != "gaussian" and changes.get("train_on") != "clean":
+        return [*found, *_choose_generation(data.basis.is_signal)]
     found += [
         Choice("purpose", "both", "restoration in one call first, then generation"),
         Choice("base", "gaussian", "training starts where the Gaussian prior ends"),
@@ -119,6 +124,17 @@ def _choose(data: Measurements, info: DataInfo, device: torch.device, changes: M
         found.append(Choice("impute_at", (round(RESTORING_SHARE * steps),), "after two thirds, also generation"))
         found.append(Choice("impute_count", min(n, 2000), "imputation takes time"))
     return found
+
+
+def _choose_generation(is_signal: bool) -> list[Choice]:
+    """For incomplete data, and generation alone. The Gaussian imputes, and is not the base, which makes generation slower."""
+    times, weighting = ("lognormal", "wiener") if is_signal else ("uniform", "eps")
+    return [
+        Choice("predicts", "v", "keeps details at low noise, and can start from noise"),
+        Choice("impute_at", (0,), "the Gaussian prior imputes what is missing, before the first step"),
+        Choice("weighting", weighting, "weights over t as measured to work best"),
+        Choice("times", times, "noise levels as measured to work best"),
+    ]
 
 
 def _choose_unet(side: int, n: int, device: torch.device) -> list[Choice]:
@@ -159,11 +175,11 @@ def _fastest(settings: Settings, info: DataInfo, is_signal: bool) -> tuple[int, 
     """Threads and precision with which a network of these settings is fastest now: others may use the computer too."""
     network = make_network(settings, info, is_signal).eval()  # dropout would draw from the global generator
     before = torch.get_num_threads()
-    inputs = 2 if settings.base == "gaussian" else 1
-    x = torch.zeros(settings.batch, inputs * info.shape[0], *info.shape[1:])
-    t = torch.ones(settings.batch, dtype=torch.long)
+    inputs, batch = 2 if settings.base == "gaussian" else 1, min(settings.batch, TIMED_BATCH)
+    x = torch.zeros(batch, inputs * info.shape[0], *info.shape[1:])
+    t = torch.ones(batch, dtype=torch.long)
     conditioned = settings.base == "gaussian" or settings.mask_conditioned
-    mask = (torch.ones(settings.batch, *info.mask_shape),) if conditioned else ()
+    mask = (torch.ones(batch, *info.mask_shape),) if conditioned else ()
     seconds: dict[tuple[int, Literal["float32", "bf16"]], float] = {}
     precisions: tuple[Literal["float32", "bf16"], ...] = ("float32", "bf16")
     for threads in sorted({1, before}):
