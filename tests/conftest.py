@@ -10,6 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from gsure import Denoiser, Identity, Schedule
+from gsure.evaluation import diagnose
 
 ROOT = Path(__file__).parent.parent
 
@@ -27,6 +28,12 @@ def outside() -> Iterator[None]:
     jaxtyping.config.update("jaxtyping_disable", True)
     yield
     jaxtyping.config.update("jaxtyping_disable", False)
+
+
+@pytest.fixture
+def few_times(monkeypatch) -> None:
+    """Diagnose at two timesteps, which takes a fraction of the time."""
+    monkeypatch.setattr(diagnose, "times_to_check", lambda T: [round(0.02 * T), T])
 
 
 @pytest.fixture(autouse=True)

@@ -83,7 +83,7 @@ def test_a_run_with_its_own_network_says_what_it_needs(own, files):
         gsure.sample(own.path, 2, steps=2, network=Scale())
 
 
-def test_diagnosis_of_an_own_network_and_of_a_bare_denoiser(own, files, tmp_path):
+def test_diagnosis_of_an_own_network_and_of_a_bare_denoiser(own, files, tmp_path, few_times):
     data = gsure.open(files / "own.h5", Mirrored())
     run = gsure.diagnose(own.path, network=Scale(), basis=Mirrored(), n=100, batch=32)
     assert (own.path / "diagnosis" / "diagnosis.json").exists()

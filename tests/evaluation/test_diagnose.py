@@ -15,7 +15,6 @@ import gsure
 from gsure import Denoiser, Identity, Measurement, Schedule
 from gsure.cli import main
 from gsure.data.sources import open_source
-from gsure.evaluation import diagnose as diagnosing
 from gsure.evaluation.checks import (
     check_agreement,
     check_coverage,
@@ -456,11 +455,6 @@ def files(tmp_path_factory):
     gsure.convert("array", folder / "y.npy", folder / "bad.h5", 0.0, mask=folder / "m.npy", basis=Identity())
     gsure.train(folder / "bad.h5", folder / "bad", dataclasses.replace(settings, coverage_weighting=False, steps=20))
     return folder
-
-
-@pytest.fixture
-def few_times(monkeypatch):
-    monkeypatch.setattr(diagnosing, "times_to_check", lambda T: [round(0.02 * T), T])
 
 
 def test_a_good_run_is_told_in_words_and_figures(files, few_times, capsys):
