@@ -11,6 +11,7 @@ from torch import Tensor, nn
 
 from gsure import Denoiser, Identity, Schedule
 from gsure.evaluation import diagnose
+from gsure.judging import baselines, verdict
 
 ROOT = Path(__file__).parent.parent
 
@@ -34,6 +35,13 @@ def outside() -> Iterator[None]:
 def few_times(monkeypatch) -> None:
     """Diagnose at two timesteps, which takes a fraction of the time."""
     monkeypatch.setattr(diagnose, "times_to_check", lambda T: [round(0.02 * T), T])
+
+
+@pytest.fixture
+def quick_judgement(monkeypatch) -> None:
+    """Judge models on few measurements, and against a total variation that has not converged."""
+    monkeypatch.setattr(verdict, "MOST", 24)
+    monkeypatch.setattr(baselines, "CHOICE_ITERATIONS", 5)
 
 
 @pytest.fixture(autouse=True)

@@ -18,7 +18,6 @@ from conftest import ROOT
 
 import gsure
 from gsure.cli import main
-from gsure.judging import baselines, verdict
 
 PAGES = ("training", "sampling", "restoration", "evaluation", "diagnosis", "report", "command-line", "comparison")
 SMALL = {
@@ -28,7 +27,7 @@ SMALL = {
 ADDED = {
     "train": [f"--{name.replace('_', '-')}={list(v) if isinstance(v, tuple) else v}" for name, v in SMALL.items()],
     "sample": ["--n=40", "--steps=2"],
-    "restore": ["--steps=2", "--draws=2"],
+    "restore": ["--steps=2", "--draws=2", "--panels=1"],
     "diagnose": ["--n=40"],
 }
 """Options that make a command small."""
@@ -64,7 +63,7 @@ def give_operators(scope: dict[str, Any]) -> None:
     exec(code, scope)  # noqa: S102
 
 
-def test_the_pages_about_models_run_one_after_the_other(tmp_path, monkeypatch):
+def test_the_pages_about_models_run_one_after_the_other(tmp_path, monkeypatch, few_times, quick_judgement):
     monkeypatch.chdir(tmp_path)
     train, sample, restore = gsure.train, gsure.sample, gsure.restore
 
@@ -74,8 +73,6 @@ def test_the_pages_about_models_run_one_after_the_other(tmp_path, monkeypatch):
     monkeypatch.setattr(gsure, "train", train_little)
     monkeypatch.setattr(gsure, "sample", lambda model, n, **options: sample(model, min(n, 40), **options))
     monkeypatch.setattr(gsure, "restore", lambda *given, **options: restore(*given, **(options | {"draws": 2})))
-    monkeypatch.setattr(verdict, "MOST", 24)  # measurements on which a model is judged
-    monkeypatch.setattr(baselines, "CHOICE_ITERATIONS", 5)
     pages, made = read_pages(), set()
     for page in PAGES:
         scope: dict[str, Any] = {"torch": torch, "gsure": gsure}

@@ -203,7 +203,7 @@ def test_steps_beyond_the_last_impute_nothing(files, tmp_path):
     assert not (tmp_path / "run" / "imputed").exists()
 
 
-def test_what_is_said_of_measurements_with_holes_comes_with_a_word_about_imputation(files, tmp_path):
+def test_what_is_said_of_measurements_with_holes_comes_with_a_word_about_imputation(files, tmp_path, few_times):
     gsure.train(files / "d.h5", tmp_path / "run", dataclasses.replace(IMPUTING, held_out=0.5), clean=files / "c.h5")
     told_of = gsure.evaluate_denoising(tmp_path / "run", t_bins=2, n=8)
     assert any("imputed" in warning for warning in told_of["warnings"])

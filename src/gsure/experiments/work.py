@@ -78,7 +78,7 @@ class Work:
     def restored(self, run: Path, files: Measured, **options: Any) -> Path:
         out = self.folder / "restored" / _name(run.name, {"data": files.data.parent.name} | options)
         if not (out / "summary.json").exists():
-            restore(run, files.data, out, clean=files.clean, progress=self.progress, **options)
+            restore(run, files.data, out, clean=files.clean, panels=0, progress=self.progress, **options)
         return out
 
 
