@@ -237,6 +237,14 @@ def test_a_folder_of_bad_pictures_alone_is_listed_too(here, capsys):
         assert f"{name}.png in folder" in message
 
 
+def test_a_mask_among_the_images_is_not_taken_for_an_image(here, capsys):
+    Path("photos").mkdir()
+    for name in ("a.png", "mask.png"):
+        Image.fromarray(STACK[0].astype(np.uint8)).save(f"photos/{name}")
+    message = complaint(capsys, "import", "images", "photos", "x.h5", "--sigma", 1, "--mask", "photos/mask.png")
+    assert "photos/mask.png is in the folder of the images, so it would count as one: move it out of photos." in message
+
+
 def test_gray_and_colour_pictures_go_to_separate_files(here, capsys):
     Path("photos").mkdir()
     colours = RNG.integers(0, 255, (10, 12, 3)).astype(np.uint8)
