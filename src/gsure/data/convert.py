@@ -114,7 +114,9 @@ def convert(
     refuse_inputs([out], [path, *files])
     refuse_existing(Path(out), force)
     if kind in IMAGE_KINDS and (inside := [file for file in files if path.resolve() in file.resolve().parents]):
-        raise ValueError(f"{inside[0]} is in the folder of the images, so it would count as one: move it out of {path}.")
+        raise ValueError(
+            f"{inside[0]} is in the folder of the images, so it would count as one: move it out of {path}."
+        )
     preparation = Preparation(coil, combine, uncentred, readout_crop, None if matrix is None else tuple(matrix))
     basis = _basis(kind, basis, preparation)
     check_options(sigma_0, noise_scan is not None, gain, read_noise, basis)
