@@ -1,5 +1,7 @@
 """The denoiser that adds to a Gaussian: without training it is the Gaussian, at any noise levels of the entries."""
 
+from dataclasses import replace
+
 import pytest
 import torch
 from torch import nn
@@ -188,6 +190,26 @@ def referenced_gaussian(side: int, generator) -> ReferencedGaussian:
     assert reference is not None
     mu = 0.3 * torch.randn(side, 2 * side, generator=generator)
     return ReferencedGaussian(rows, mu, covariance, reference)
+
+
+def test_a_covariance_that_is_singular_but_for_rounding_can_be_drawn_from(generator):
+    """As after a fit to few measurements, where eigenvalues of zero come out as small negative numbers."""
+    base = referenced_gaussian(16, generator)
+    values, vectors = torch.linalg.eigh(base.covariance)
+    values[:, :20] = 0
+    values[:, 0] = -3e-5 * values[:, -1]
+    singular = replace(base, covariance=(vectors * values[:, None]) @ vectors.mT)
+    with pytest.raises(torch.linalg.LinAlgError):
+        torch.linalg.cholesky(singular.covariance)
+    mask = torch.zeros(1, 1, 1, 16)
+    mask[..., 6:10] = 1
+    n = 3000
+    one = Measurement(mask * torch.randn(1, 2, 16, 16, generator=generator), mask, 0.5)
+    drawn = Fourier().to_signal(singular.draw(Measurement.cat([one] * n), generator))
+    std = singular.std(one)[0]
+    z = (drawn.mean(0) - Fourier().to_signal(singular.mean(one))[0]) / (std / n**0.5)
+    assert float(z.abs().max()) < 5
+    assert float((drawn.std(0) / std - 1).abs().max()) < 5 / (2 * n) ** 0.5
 
 
 @pytest.mark.parametrize("std", [0.0, 0.05])

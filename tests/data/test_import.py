@@ -326,7 +326,7 @@ def test_every_problem_of_a_folder_is_listed_with_its_file_before_anything_is_wr
     bad[1, 30, 20] = np.nan
     write_fastmri(folder / "nan.h5", bad, mask)
     message = complaint(capsys, "import", "fastmri", "knees", "out.h5", "--sigma", 0.01)
-    assert "3 problems to fix before importing, nothing was written:" in message
+    assert "3 problems to fix first, nothing was written:" in message
     for part in (
         "knees/corners.h5: its k-space is not centred, because its energy is in the corners: type --uncentred",
         "Sample 1 of knees/nan.h5 has 1 values that are NaN or infinite: fix or remove it",
@@ -340,7 +340,8 @@ def test_every_problem_of_a_folder_is_listed_with_its_file_before_anything_is_wr
         write_fastmri(folder / f"{name}.h5", normal(rng, 2, 4, 64, 40), mask)
     (folder / "cut.h5").write_bytes((folder / "file1.h5").read_bytes()[:2000])
     message = complaint(capsys, "import", "fastmri", "knees", "out.h5", "--sigma", 0.01)
-    assert "3 problems to fix" in message
+    assert "6 problems to fix first" in message
+    assert "corners.h5: its k-space is not centred" in message
     assert "knees/other.h5 has no dataset kspace, only ['image']" in message
     assert "knees/cut.h5 is not a complete HDF5 file" in message
     assert "coils.h5, more.h5: it has 4 coils" in message

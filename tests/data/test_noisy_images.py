@@ -5,6 +5,7 @@ from pathlib import Path
 
 import nibabel
 import numpy as np
+import pydicom
 import pytest
 import skimage
 import tifffile
@@ -135,6 +136,123 @@ def test_bad_stacks_cost_a_sentence(here, capsys):
     with pytest.raises(ValueError, match=r"s.tif in mixed has 5 pages: read stacks with the source tiff"):
         Images("mixed")[1]
     assert not Path("x.h5").exists()
+
+
+# Several bad files
+
+
+def write_dicom(path, values, series, number):
+    """A plain MR image."""
+    meta = pydicom.dataset.FileMetaDataset()
+    meta.TransferSyntaxUID = pydicom.uid.ExplicitVRLittleEndian
+    image = pydicom.dataset.FileDataset(str(path), {}, file_meta=meta, preamble=b"\0" * 128)
+    image.SOPClassUID, image.SOPInstanceUID = "1.2.840.10008.5.1.4.1.1.4", f"{series}.{number}"
+    image.SeriesInstanceUID, image.InstanceNumber = series, number
+    image.Rows, image.Columns = values.shape
+    image.BitsAllocated, image.BitsStored, image.HighBit, image.PixelRepresentation = 16, 16, 15, 0
+    image.SamplesPerPixel, image.PhotometricInterpretation = 1, "MONOCHROME2"
+    image.PixelData = values.astype("<u2").tobytes()
+    image.save_as(path, enforce_file_format=True)
+
+
+def bad_pictures(folder):
+    for name in ("a.png", "good.png", "z.png"):
+        Image.fromarray(STACK[0].astype(np.uint8)).save(folder / name)
+    (folder / "a.png").write_bytes((folder / "a.png").read_bytes()[:60])
+    (folder / "z.png").write_bytes(b"nothing")
+    return [
+        "a.png in folder cannot be read as an image (",
+        "z.png in folder cannot be read as an image (it has another format): fix or remove it.",
+    ]
+
+
+def bad_stacks(folder):
+    for name in ("cut", "good", "nan"):
+        tifffile.imwrite(folder / f"{name}.tif", STACK.astype(np.float32), photometric="minisblack")
+    (folder / "cut.tif").write_bytes(b"nothing")
+    tifffile.imwrite(folder / "nan.tif", np.full((2, 12, 16), np.inf, np.float32), photometric="minisblack")
+    with tifffile.TiffWriter(folder / "sizes.tif") as writer:
+        writer.write(STACK[0])
+        writer.write(STACK[0, :6])
+    return [
+        "folder/cut.tif is not a TIFF file that can be read (",
+        "folder/sizes.tif has pages of different sizes or types (1 of 12×16, 1 of 6×16): save each size in a file of its own.",
+        "folder/nan.tif, has 192 values that are NaN or infinite: fix or remove it.",
+    ]
+
+
+def bad_volumes(folder):
+    volume = np.moveaxis(STACK, 0, -1).astype(np.float32)
+    for name, values in (("flat", volume[..., 0]), ("good", volume), ("short", volume)):
+        nibabel.save(nibabel.Nifti1Image(values, np.eye(4)), folder / f"{name}.nii")
+    (folder / "short.nii").write_bytes((folder / "short.nii").read_bytes()[:2000])
+    (folder / "text.nii").write_text("nothing")
+    return [
+        "folder/flat.nii has shape (12, 16), but a volume needs at least 3 dimensions: use the source array.",
+        "folder/text.nii is not a NIfTI file that can be read (",
+        "folder/short.nii cannot be read (",
+    ]
+
+
+def bad_series(folder):
+    for k in range(3):
+        write_dicom(folder / f"good{k}.dcm", STACK[k], "1.2.3", k)
+    write_dicom(folder / "large.dcm", STACK[0], "1.2.4", 1)
+    write_dicom(folder / "small.dcm", STACK[0, :6], "1.2.4", 2)
+    (folder / "text.dcm").write_text("nothing")
+    (folder / "good1.dcm").write_bytes((folder / "good1.dcm").read_bytes()[:-100])
+    return [
+        "folder/text.dcm is not a DICOM file that can be read (",
+        "The series 1.2.4 in folder has slices of different sizes: move them to separate folders.",
+        "The pixels of folder/good1.dcm cannot be decoded (",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("kind", "write"),
+    [("images", bad_pictures), ("tiff", bad_stacks), ("nifti", bad_volumes), ("dicom", bad_series)],
+)
+def test_every_bad_file_of_a_folder_is_listed_with_a_remedy_and_nothing_is_written(here, capsys, kind, write):
+    Path("folder").mkdir()
+    expected = write(Path("folder"))
+    message = complaint(capsys, "import", kind, "folder", "x.h5", "--sigma", 1)
+    assert f"{len(expected)} problems to fix first, nothing was written:" in message
+    listed = [line for line in message.splitlines() if line.startswith("  - ")]
+    assert len(listed) == len(expected)
+    for part in expected:
+        (line,) = [line for line in listed if part in line]
+        assert "): " in line.split(part)[-1] or part.endswith(".")  # the remedy
+    for good in ("good.png", "folder/good.", "good0.dcm"):
+        assert good not in message
+    assert not list(here.glob("x*"))
+
+
+def test_a_folder_of_bad_pictures_alone_is_listed_too(here, capsys):
+    Path("folder").mkdir()
+    bad_pictures(Path("folder"))
+    Path("folder/good.png").unlink()
+    message = complaint(capsys, "import", "images", "folder", "x.h5", "--sigma", 1)
+    assert "2 problems to fix first" in message
+    for name in "az":
+        assert f"{name}.png in folder" in message
+
+
+def test_a_mask_among_the_images_is_not_taken_for_an_image(here, capsys):
+    Path("photos").mkdir()
+    for name in ("a.png", "mask.png"):
+        Image.fromarray(STACK[0].astype(np.uint8)).save(f"photos/{name}")
+    message = complaint(capsys, "import", "images", "photos", "x.h5", "--sigma", 1, "--mask", "photos/mask.png")
+    assert "photos/mask.png is in the folder of the images, so it would count as one: move it out of photos." in message
+
+
+def test_gray_and_colour_pictures_go_to_separate_files(here, capsys):
+    Path("photos").mkdir()
+    colours = RNG.integers(0, 255, (10, 12, 3)).astype(np.uint8)
+    Image.fromarray(colours).save("photos/a.png")
+    Image.fromarray(colours[..., 0]).save("photos/b.png")
+    run("import", "images", "photos", "m.h5", "--sigma", 5)
+    np.testing.assert_allclose(raw(gsure.open("m-3x10x12.h5"))[0], np.moveaxis(colours, -1, 0), rtol=1e-5)
+    np.testing.assert_allclose(raw(gsure.open("m-1x10x12.h5"))[0, 0], colours[..., 0], rtol=1e-5)
 
 
 # Not measured

@@ -12,7 +12,7 @@ from gsure.basis import Basis, Fourier, Identity
 from gsure.data.cfl import cfl_file
 from gsure.data.fastmri import FastMRIScan
 from gsure.data.measurements import Measurements, open_measurements
-from gsure.data.noise import Noise, choose_noise, to_gaussian
+from gsure.data.noise import Noise, check_options, choose_noise, to_gaussian
 from gsure.data.noisy import IMAGE_KINDS, open_noisy
 from gsure.data.preparation import Combine, Preparation, ReadoutCrop
 from gsure.data.prepared import Prepared
@@ -113,14 +113,22 @@ def convert(
     files = [file for file in named if file.suffix or file.is_dir()]
     refuse_inputs([out], [path, *files])
     refuse_existing(Path(out), force)
+    if kind in IMAGE_KINDS and (inside := [file for file in files if path.resolve() in file.resolve().parents]):
+        raise ValueError(
+            f"{inside[0]} is in the folder of the images, so it would count as one: move it out of {path}."
+        )
     preparation = Preparation(coil, combine, uncentred, readout_crop, None if matrix is None else tuple(matrix))
     basis = _basis(kind, basis, preparation)
+    check_options(sigma_0, noise_scan is not None, gain, read_noise, basis)
     given = {"mask": mask, "key": key, "slices": slices, "axes": axes, "dims": dims, "axis": axis, "pages": pages}
-    spectra = _open_spectra(kind, path, given, preparation)
+    problems = Problems()
+    spectra = _open_spectra(kind, path, given, preparation, problems)
     scan = None if noise_scan is None else _open_noise_scan(kind, Path(noise_scan).expanduser(), given, preparation)
     n = len(spectra) if limit is None else min(limit, len(spectra))
-    spectra, of_counts = to_gaussian(spectra, basis, n, sigma_0, scan, gain, read_noise)
-    found = survey(spectra, n, basis, zeros=scale != "auto", uncentred=uncentred, progress=progress)
+    of_counts: dict[str, Any] = {}
+    with problems.noted():  # the survey may find more
+        spectra, of_counts = to_gaussian(spectra, n, gain, read_noise)
+    found = survey(spectra, n, basis, problems, zeros=scale != "auto", uncentred=uncentred, progress=progress)
     noise = choose_noise(1.0 if of_counts else sigma_0, spectra, basis, found.shapes, path, scan)
     scales = _scales(spectra, scale, n)
     about = spectra.report()
@@ -217,10 +225,16 @@ def _open_noise_scan(kind: str, path: Path, given: Mapping[str, Any], preparatio
             f"--noise-scan does not go with --combine {preparation.combine}, because coils of noise alone combine in another "
             "way: measure the noise level of a coil, and give it as --sigma."
         )
-    return _open_spectra(kind, path, {**given, "mask": None}, preparation)
+    problems = Problems()
+    scan = _open_spectra(kind, path, {**given, "mask": None}, preparation, problems)
+    problems.stop()
+    return scan
 
 
-def _open_spectra(kind: str, path: Path, given: Mapping[str, Any], preparation: Preparation) -> Spectra:
+def _open_spectra(
+    kind: str, path: Path, given: Mapping[str, Any], preparation: Preparation, problems: Problems
+) -> Spectra:
+    """Notes what is wrong with files, and raises an error if no sample is left to look at."""
     known = {"fastmri": {"slices"}, "cfl": {"mask", "dims"}, "array": {"mask", "axes"}}
     known |= {name: {"mask", "slices", "axis", "pages"} for name in IMAGE_KINDS}
     if kind not in known:
@@ -232,18 +246,16 @@ def _open_spectra(kind: str, path: Path, given: Mapping[str, Any], preparation: 
     if kind in IMAGE_KINDS:
         if options := preparation.given:
             raise ValueError(f"{options[0]} needs k-space, but {kind} {path} holds images: omit it.")
-        return open_noisy(kind, path, given["mask"], given["slices"], given["axis"], given["pages"])
-    problems = Problems()
+        return open_noisy(kind, path, given["mask"], given["slices"], given["axis"], given["pages"], problems=problems)
     scans: list[Scan] = []
     for file in data_files(kind, path, given["mask"]):
         with problems.noted():
             scans.append(_open_scan(kind, path, file, given))
     scans = [scan for scan in scans if len(scan)]
-    for scan in scans:
-        preparation.check(scan, problems)
     refuse_unlike(scans, problems)
-    problems.stop()
+    scans = [scan for scan in scans if preparation.fits(scan, problems)]
     if not scans:
+        problems.stop()
         raise ValueError(f"No volume in {path} has slices in the range {given['slices']}: choose another range.")
     return Prepared(scans, preparation)
 

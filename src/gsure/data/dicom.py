@@ -9,6 +9,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from gsure.data.dicom_space import position_of, space_of
+from gsure.data.problems import Problems
 from gsure.data.source import DAMAGED, existing, optional
 from gsure.data.volume import Slices, Volume
 
@@ -39,26 +40,28 @@ class Dicom(Slices):
 
     kind: ClassVar[str] = "dicom"
 
-    def _headers(self) -> tuple[Volume, ...]:
+    def _headers(self, problems: Problems) -> tuple[Volume, ...]:
         path = existing(self.path)
         files = [path] if path.is_file() else sorted(p for p in path.rglob("*") if p.is_file())
         series: dict[str, list[tuple[float, int, str, tuple[int, int]]]] = {}
         headers: dict[str, Any] = {}
         for file in files:
-            header = _header(file)
+            header = None
+            with problems.noted():
+                header = _header(file)
             if header is not None:
                 key = (position_of(header), int(header.get("InstanceNumber") or 0), str(file))
                 series.setdefault(str(header.SeriesInstanceUID), []).append((*key, (header.Columns, header.Rows)))
                 headers[str(file)] = header
-        if not series:
+        if not series and not problems.found:
             raise ValueError(f"{path} has no DICOM image among its {len(files)} files: check the path.")
-        for uid, planes in series.items():
-            if len({shape for *_, shape in planes}) > 1:
-                raise ValueError(
-                    f"The series {uid} in {path} has slices of different sizes: move them to separate folders."
-                )
         volumes = []
         for uid, planes in sorted(series.items()):
+            if len({shape for *_, shape in planes}) > 1:
+                problems.add(
+                    f"The series {uid} in {path} has slices of different sizes: move them to separate folders."
+                )
+                continue
             ordered = tuple(file for _, _, file, _ in sorted(planes))
             space = space_of([headers[file] for file in ordered])
             volumes.append(Volume(uid, ordered, (*planes[0][3], len(planes)), space))
@@ -96,7 +99,8 @@ def _values(file: str) -> np.ndarray:
         raw = dataset.pixel_array.astype(np.float32)
     except (pydicom.errors.InvalidDicomError, AttributeError, RuntimeError, ValueError, OSError, EOFError) as error:
         raise ValueError(
-            f"The pixels of {file} cannot be decoded: {error} If they are compressed, decompress them (gdcmconv --raw)."
+            f"The pixels of {file} cannot be decoded ({str(error).rstrip('.')}): copy the file again or, if it is compressed, "
+            "decompress it (gdcmconv --raw)."
         ) from error
     values = raw * float(dataset.get("RescaleSlope", 1)) + float(dataset.get("RescaleIntercept", 0))
     if dataset.get("PhotometricInterpretation") == "MONOCHROME1":

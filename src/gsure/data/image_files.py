@@ -65,7 +65,7 @@ def is_picture(name: str) -> bool:
 
 def picture(path: str, name: str) -> "tuple[Image, float]":
     """One image and the value of white. The mode is L or RGB (F for 16 bits). Transparent pixels become black."""
-    from PIL import Image, ImageOps
+    from PIL import Image, ImageOps, UnidentifiedImageError
 
     try:
         with Image.open(io.BytesIO(content(path, name))) as opened:
@@ -73,7 +73,8 @@ def picture(path: str, name: str) -> "tuple[Image, float]":
             image = ImageOps.exif_transpose(opened)
             image.load()
     except (*DAMAGED, SyntaxError, Image.DecompressionBombError) as error:
-        raise ValueError(f"{name} in {path} cannot be read as an image: {error}.") from error
+        reason = "it has another format" if isinstance(error, UnidentifiedImageError) else error
+        raise ValueError(f"{name} in {path} cannot be read as an image ({reason}): fix or remove it.") from error
     if pages > 1:
         raise ValueError(f"{name} in {path} has {pages} pages: read stacks with the source tiff.")
     if image.mode.startswith("I"):

@@ -61,7 +61,7 @@ class Images(Source):
         try:
             image, white = picture(str(self.path), name)
         except ValueError as error:
-            raise ValueError(f"{error} Fix or remove it, or skip such files with skip_bad.") from error
+            raise ValueError(f"{error} You can also skip such files with skip_bad.") from error
         side = self.crop or (min(image.size) if self.size else None)
         if side:
             if side > min(image.size):
@@ -82,14 +82,11 @@ class Images(Source):
                 f"{name} in {self.path} is {_size(image)}, but {self.files[0]} is {self.shape[1]}x{self.shape[2]}: give size "
                 "or crop to make them equal."
             )
-        self._refuse_colours(name, image)
-        return image, white
-
-    def _refuse_colours(self, name: str, image: "Image") -> None:
         if self.gray is None and self.shape[0] == 1 and image.mode == "RGB":
             raise ValueError(
                 f"{name} in {self.path} has colours, but {self.files[0]} has none: set gray to true or false."
             )
+        return image, white
 
     def _read(self, index: int) -> Sample:
         image, white = self._checked(index)
@@ -113,10 +110,9 @@ class Images(Source):
         return None
 
     def raw(self, index: int) -> np.ndarray:
-        """(channels, height, width), with values as stored, at its own size."""
+        """(channels, height, width), with values as stored, at its own size and, without `gray`, in its own channels."""
         image, _ = self._cut(self.files[index])
-        self._refuse_colours(self.files[index], image)
-        return pixels(image, gray=self.shape[0] == 1)
+        return pixels(image, gray=image.mode != "RGB" if self.gray is None else self.gray)
 
     def _content(self) -> dict[str, Any]:
         known = dict(entries(str(self.path)))

@@ -6,6 +6,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from gsure.data.geometry import Space
+from gsure.data.problems import Problems
 from gsure.data.source import DAMAGED, files_in, kept, name_in, optional
 from gsure.data.volume import Slices, Volume
 
@@ -20,8 +21,12 @@ class Nifti(Slices):
 
     kind: ClassVar[str] = "nifti"
 
-    def _headers(self) -> tuple[Volume, ...]:
-        return tuple(self._header(file) for file in files_in(self.path, ".nii", ".nii.gz"))
+    def _headers(self, problems: Problems) -> tuple[Volume, ...]:
+        volumes = []
+        for file in files_in(self.path, ".nii", ".nii.gz"):
+            with problems.noted():
+                volumes.append(self._header(file))
+        return tuple(volumes)
 
     def _header(self, file: str) -> Volume:
         image = load_nifti(file)

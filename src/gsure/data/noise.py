@@ -49,21 +49,23 @@ class Noise:
         return {**found, "estimated": "method" in self.about, **self.about}
 
 
-def to_gaussian(
-    spectra: Spectra,
-    basis: Basis,
-    n: int,
-    sigma_0: float | str | None,
-    scan: Spectra | None,
-    gain: float | str | None,
-    read_noise: float | None,
-) -> tuple[Spectra, dict[str, Any]]:
-    """Spectra whose noise is Gaussian, and for the header what was done to counts. Their noise level is then 1."""
+def check_options(
+    sigma_0: float | str | None, has_scan: bool, gain: float | str | None, read_noise: float | None, basis: Basis
+) -> None:
+    """The noise must be given once. This is checked before any file is read."""
     if gain is None:
         if read_noise is not None:
             raise ValueError("--read-noise is for counts and needs --gain: give a number, or --gain estimate.")
-        return spectra, {}
-    if sigma_0 is not None or scan is not None:
+        if (sigma_0 is None) != has_scan:
+            was = "neither is" if sigma_0 is None else "both are"
+            raise ValueError(
+                f"The noise level is needed once, but {was} given: --sigma with a number, a file, estimate or repeats; or "
+                "--noise-scan."
+            )
+        if not isinstance(sigma_0, str | None) and not 0 <= sigma_0 < math.inf:
+            raise ValueError(f"--sigma must be a finite number of at least 0, but is {sigma_0}.")
+        return
+    if sigma_0 is not None or has_scan:
         raise ValueError(
             "--gain determines the noise of counts, so --sigma and --noise-scan have no effect: omit them."
         )
@@ -71,6 +73,14 @@ def to_gaussian(
         raise ValueError(
             f"--gain is for counts in signal space, but the basis is {basis}: give --sigma, or --basis Identity."
         )
+
+
+def to_gaussian(
+    spectra: Spectra, n: int, gain: float | str | None, read_noise: float | None
+) -> tuple[Spectra, dict[str, Any]]:
+    """Spectra whose noise is Gaussian, and for the header what was done to counts. Their noise level is then 1."""
+    if gain is None:
+        return spectra, {}
     transform, how = choose_transform(gain, read_noise, spectra, n)
     return Counts(spectra, transform), {"transform": transform.record(), "counts": how}
 
@@ -80,12 +90,6 @@ def choose_noise(
 ) -> Noise:
     """`given` is a number, `estimate`, `repeats`, or the name of a file or array. `scan` is a scan without signal."""
     n = sum(map(len, shapes.values()))
-    if (given is None) == (scan is None):
-        was = "neither is" if given is None else "both are"
-        raise ValueError(
-            f"The noise level is needed once, but {was} given: --sigma with a number, a file, estimate or repeats; or "
-            "--noise-scan."
-        )
     if scan is not None:
         return _constant([_of_scan(scan)] * n)
     if given == "estimate":
@@ -94,8 +98,6 @@ def choose_noise(
         return _constant([_of_repeats(spectra, shapes)] * n)
     if not isinstance(given, str):
         level = np.full((1, 1, 1), float(given or 0.0))
-        if not 0 <= level.item() < math.inf:
-            raise ValueError(f"--sigma must be a finite number of at least 0, but is {given}.")
         return Noise(lambda index: level)
     return _from_file(given, spectra, shapes, path)
 

@@ -13,9 +13,11 @@ import numpy as np
 
 from gsure.data.array import choose_array
 from gsure.data.dicom import Dicom
-from gsure.data.image_files import entries, is_picture
+from gsure.data.image_files import entries, is_picture, picture
 from gsure.data.images import Images
 from gsure.data.nifti import Nifti
+from gsure.data.problems import Problems
+from gsure.data.scans import refuse_mixed
 from gsure.data.source import Spectrum, existing, in_pairs
 from gsure.data.tiff import ENDINGS, Pages, Tiff, is_stack
 
@@ -117,6 +119,9 @@ class _DicomOfAnySize(Dicom):
     any_size = True
 
 
+OF_ANY_SIZE = {"tiff": _TiffOfAnySize, "nifti": _NiftiOfAnySize, "dicom": _DicomOfAnySize}
+
+
 def open_noisy(
     kind: str,
     path: Path,
@@ -124,30 +129,40 @@ def open_noisy(
     slices: tuple[int, int] | None = None,
     axis: int | None = None,
     pages: Pages | None = None,
+    *,
+    problems: Problems,
 ) -> NoisyImages:
-    """Images of one kind, with a mask that is an image, a stack, a volume or an array."""
+    """Images of one kind, with a mask that is an image, a stack, a volume or an array. Files that cannot be read are noted."""
+    if existing(path).is_dir():
+        refuse_mixed(kind, existing(path))
     kind = _kind_of_images(existing(path)) if kind == "images" else kind
     given = {"slices": slices, "axis": axis, "pages": pages}
     options = {name: value for name, value in given.items() if value is not None}
     if useless := sorted(set(options) - OPTIONS[kind]):
         raise ValueError(f"--{useless[0]} has no effect for {kind} {path}: omit it.")
-    images = NoisyImages(kind, _open(kind, path, options), options)
+    images = NoisyImages(kind, _open(kind, path, options, problems), options)
     if mask is None:
         return images
-    maps = images.open_maps(mask, "mask")
-    _refuse_mask(maps, len(images), mask)
-    return replace(images, mask=maps)
+    with problems.noted():
+        maps = images.open_maps(mask, "mask")
+        _refuse_mask(maps, len(images), mask)
+        return replace(images, mask=maps)
+    return images
 
 
-def _open(kind: str, path: Path, options: Mapping[str, Any]) -> RawSource:
-    match kind:
-        case "images":
-            return Images(existing(path))
-        case "tiff":
-            return _TiffOfAnySize(path, complex=True, **options)
-        case "nifti":
-            return _NiftiOfAnySize(path, complex=True, **options)
-    return _DicomOfAnySize(path, complex=True, **options)
+def _open(kind: str, path: Path, options: Mapping[str, Any], problems: Problems) -> RawSource:
+    if kind == "images":
+        names = [name for name, _ in entries(path) if is_picture(name)]
+        good = []
+        for name in names:
+            with problems.noted():
+                good.append(picture(str(path), name) is not None)
+        if not good:
+            problems.stop()
+        return Images(path, skip_bad=len(good) < len(names), **options)
+    slices = OF_ANY_SIZE[kind](path, complex=True, **options)
+    problems.extend(slices.problems)
+    return slices
 
 
 def _kind_of_images(path: Path) -> str:
@@ -193,14 +208,17 @@ def _planes(file: Path, images: NoisyImages) -> tuple[Maps, int]:
         if len(array.shape) == 2:
             return (lambda index: array[...]), 1
         return (lambda index: array[index]), array.shape[0]
+    problems = Problems()
     name, options = file.name.lower(), {key: images.options[key] for key in ("slices", "axis") if key in images.options}
     if name.endswith((".nii", ".nii.gz")):
-        source = _open("nifti", file, options)
+        source = _open("nifti", file, options, problems)
     elif images.kind == "dicom" and file.is_dir():
-        source = _open("dicom", file, options)
+        source = _open("dicom", file, options, problems)
     else:
         is_tiff = name.endswith(ENDINGS)
-        source = _open("tiff" if is_tiff else _kind_of_images(existing(file)), file, options if is_tiff else {})
+        kind = "tiff" if is_tiff else _kind_of_images(existing(file))
+        source = _open(kind, file, options if is_tiff else {"gray": True} if kind == "images" else {}, problems)
+    problems.stop()
     return source.raw, len(source)
 
 

@@ -59,8 +59,14 @@ class Preparation:
         )
         return rows if wanted is None else min(rows, int(wanted))
 
-    def check(self, scan: Scan, problems: Problems) -> None:
-        """Note what the header of a file shows to be wrong."""
+    def fits(self, scan: Scan, problems: Problems) -> bool:
+        """Whether a file can be read so. What its header shows to be wrong is noted."""
+        found = Problems()
+        self._check(scan, found)
+        problems.extend(found)
+        return not found.found
+
+    def _check(self, scan: Scan, problems: Problems) -> None:
         name = Path(scan.file).name
         if scan.coils > 1 and self.coil is None and self.combine is None:
             full = " or, if it is fully sampled, --combine rss"

@@ -19,6 +19,10 @@ class Problems:
         if file is not None and file not in files:
             files.append(file)
 
+    def extend(self, other: "Problems") -> None:
+        for sentence, files in other.found.items():
+            self.found.setdefault(sentence, []).extend(files)
+
     @contextlib.contextmanager
     def noted(self) -> Iterator[None]:
         """An error in this block is a problem, and the program goes on after the block."""
@@ -34,7 +38,7 @@ class Problems:
             raise ValueError(lines[0])
         if lines:
             listed = "\n".join(f"  - {line}" for line in lines)
-            raise ValueError(f"{len(lines)} problems to fix before importing, nothing was written:\n{listed}")
+            raise ValueError(f"{len(lines)} problems to fix first, nothing was written:\n{listed}")
 
 
 def _line(sentence: str, files: Sequence[str]) -> str:

@@ -20,6 +20,7 @@ FORMATS = {
     "ismrmrd": (".mrd",),
     "nifti": (".nii", ".nii.gz"),
     "dicom": (".dcm", ".ima"),
+    "tiff": (".tif", ".tiff"),
     "images": (".png", ".jpg", ".jpeg", ".tif", ".tiff", ".bmp"),
 }
 """Endings of files with data, by kind."""
@@ -214,7 +215,8 @@ def refuse_mixed(kind: str, folder: Path) -> None:
 
 
 def _other_command(kinds: list[str]) -> str:
-    return f", and import them with gsure import {kinds[0]}" if kinds and kinds[0] in ("array", "cfl") else ""
+    known = ("array", "cfl", "nifti", "dicom", "tiff", "images")
+    return f", and import them with gsure import {kinds[0]}" if kinds and kinds[0] in known else ""
 
 
 def refuse_unlike(scans: Sequence[Scan], problems: Problems) -> None:

@@ -22,42 +22,57 @@ class Survey:
     shapes: dict[Shape, list[int]] = field(default_factory=dict)
     mask_shapes: dict[Shape, Shape] = field(default_factory=dict)
 
-    def look(self, spectra: Spectra, indices: list[int], basis: Basis) -> tuple[bool, np.ndarray]:
-        """Read the samples of a volume. Returns whether it has energy, and some of the samples."""
+    def look(
+        self, spectra: Spectra, indices: list[int], basis: Basis, problems: Problems
+    ) -> tuple[bool, list[np.ndarray]]:
+        """Read the samples of a volume. Returns whether it has energy, and some of the samples. Notes a problem per file."""
         checked, energy = set(evenly_spread(CHECKED, len(indices)).tolist()), False
         some: list[np.ndarray] = []
+        bad: set[str] = set()
         for at, index in enumerate(indices):
-            ybar, mask, group = spectra[index]
-            refuse_nonfinite(ybar, f"Sample {index}, of group {group} in {spectra.file(index)},")
-            if ybar.shape not in self.shapes:
-                check_basis(basis, ybar.shape)
-            self.shapes.setdefault(ybar.shape, []).append(index)
-            known = self.mask_shapes.get(ybar.shape, (1,) * ybar.ndim)
-            self.mask_shapes[ybar.shape] = np.broadcast_shapes(known, _smallest_shape(mask))
+            if (file := spectra.file(index)) in bad:
+                continue
+            try:
+                ybar, mask = self._read(spectra, index, basis)
+            except (ValueError, OSError) as error:
+                problems.add(str(error))
+                bad.add(file)
+                continue
             energy = energy or bool((ybar * mask).any())
             if at in checked and (not some or some[0].shape == ybar.shape):
                 some.append(ybar)
-        return energy, np.stack(some)
+        return energy, [] if bad else some
+
+    def _read(self, spectra: Spectra, index: int, basis: Basis) -> tuple[np.ndarray, np.ndarray]:
+        ybar, mask, group = spectra[index]
+        refuse_nonfinite(ybar, f"Sample {index}, of group {group} in {spectra.file(index)},")
+        if ybar.shape not in self.shapes:
+            check_basis(basis, ybar.shape)
+        self.shapes.setdefault(ybar.shape, []).append(index)
+        known = self.mask_shapes.get(ybar.shape, (1,) * ybar.ndim)
+        self.mask_shapes[ybar.shape] = np.broadcast_shapes(known, _smallest_shape(mask))
+        return ybar, mask
 
 
-def survey(spectra: Spectra, n: int, basis: Basis, *, zeros: bool, uncentred: bool, progress: bool) -> Survey:
-    """Read the first n samples. Raises an error that lists what is wrong with each volume.
+def survey(
+    spectra: Spectra, n: int, basis: Basis, problems: Problems, *, zeros: bool, uncentred: bool, progress: bool
+) -> Survey:
+    """Read the first n samples. Raises an error that lists what is wrong with each volume, after the `problems` known before.
 
     `zeros` allows volumes that are zero everywhere. `uncentred` says that the data was given as uncentred.
     """
-    found, problems = Survey(), Problems()
+    found = Survey()
     volumes: dict[str, list[int]] = {}
     for index in range(n):
         volumes.setdefault(spectra.volume(index), []).append(index)
     with bar("checking", n, progress) as advance:
         for indices in volumes.values():
             where = spectra.file(indices[0])
-            with problems.noted():
-                energy, some = found.look(spectra, indices, basis)
-                if not energy and not zeros:
-                    problems.add("it is zero everywhere: remove it, or give a scale such as 1.", where)
-                if (problem := _domain_problem(some, basis, uncentred)) is not None:
-                    problems.add(problem, where)
+            energy, some = found.look(spectra, indices, basis, problems)
+            if some and not energy and not zeros:
+                problems.add("it is zero everywhere: remove it, or give a scale such as 1.", where)
+            if some and (problem := _domain_problem(np.stack(some), basis, uncentred)) is not None:
+                problems.add(problem, where)
             advance(len(indices))
     problems.stop()
     return found

@@ -9,6 +9,7 @@ from typing import Any, ClassVar, Literal, NamedTuple
 
 import numpy as np
 
+from gsure.data.problems import Problems
 from gsure.data.source import DAMAGED, Sample, files_in, kept, name_in, optional
 from gsure.data.volume import Slices, Volume
 
@@ -43,16 +44,18 @@ class Tiff(Slices):
             raise ValueError(f"pages must be samples or volume, but is {self.pages!r}.")
         super().__post_init__()
 
-    def _headers(self) -> tuple[Volume, ...]:
-        files = files_in(self.path, *ENDINGS)
-        stacks = tuple(_stack(file) for file in files)
-        complex_files = [file for file, stack in zip(files, stacks, strict=True) if stack.dtype.kind == "c"]
-        if complex_files and not self.complex:
-            raise ValueError(f"{complex_files[0]} holds complex numbers: they need the option complex.")
-        self._set(stacks=stacks)
+    def _headers(self, problems: Problems) -> tuple[Volume, ...]:
+        stacks: dict[str, Stack] = {}
+        for file in files_in(self.path, *ENDINGS):
+            with problems.noted():
+                stack = _stack(file)
+                if stack.dtype.kind == "c" and not self.complex:
+                    raise ValueError(f"{file} holds complex numbers: they need the option complex.")
+                stacks[file] = stack
+        self._set(stacks=tuple(stacks.values()))
         return tuple(
             Volume(name_in(self.path, file, *ENDINGS), (file,), (width, height, n))
-            for file, ((n, height, width), *_) in zip(files, stacks, strict=True)
+            for file, ((n, height, width), *_) in stacks.items()
         )
 
     @property

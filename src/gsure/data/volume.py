@@ -12,6 +12,7 @@ from typing import Any, ClassVar, NamedTuple
 import numpy as np
 
 from gsure.data.geometry import Space, describe_slices
+from gsure.data.problems import Problems
 from gsure.data.scaling import rms_of_pairs, rms_of_samples
 from gsure.data.source import (
     Sample,
@@ -57,7 +58,8 @@ class Slices(Source):
     """
 
     any_size: ClassVar[bool] = False
-    """Whether volumes may differ in size, if only `raw` is used; `shape` is that of the first."""
+    """Whether volumes may differ in size, if only `raw` is used; `shape` is that of the first. Then files that cannot be read
+    are no error: `problems` has them."""
     path: str | Path
     axis: int = 2
     slices: tuple[int, int] | None = None
@@ -69,10 +71,11 @@ class Slices(Source):
     volumes: tuple[Volume, ...] = field(init=False, repr=False, compare=False)
     ends: tuple[int, ...] = field(init=False, repr=False, compare=False)
     """The cumulative number of samples, up to and including each volume."""
+    problems: Problems = field(init=False, repr=False, compare=False)
 
     @abstractmethod
-    def _headers(self) -> tuple[Volume, ...]:
-        """Every volume, in order."""
+    def _headers(self, problems: Problems) -> tuple[Volume, ...]:
+        """Every volume that can be read, in order. The others are noted."""
 
     @abstractmethod
     def _plane(self, volume: Volume, at: int, further: tuple[int, ...]) -> np.ndarray:
@@ -88,10 +91,13 @@ class Slices(Source):
                 f"window must be a low and a high value, and needs complex = False, but is {self.window} with complex = "
                 f"{self.complex}."
             )
-        volumes = self._headers()
+        problems = Problems()
+        volumes = self._long_enough(self._headers(problems), problems)
         names = [volume.group for volume in volumes]
-        if twice := next((name for name in names if names.count(name) > 1), None):
-            raise ValueError(f"{self.path} has two volumes of the name {twice}: rename one of them.")
+        for twice in sorted({name for name in names if names.count(name) > 1}):
+            problems.add(f"{self.path} has two volumes of the name {twice}: rename one of them.")
+        if not (self.any_size and volumes):
+            problems.stop()
         shape = self._plane_shape(volumes[0])
         different = [volume for volume in volumes if self._plane_shape(volume) != shape]
         if different and self.size is None and not self.any_size:
@@ -107,7 +113,17 @@ class Slices(Source):
             ends=tuple(
                 itertools.accumulate(math.prod(volume.shape[3:]) * self._per_volume(volume) for volume in volumes)
             ),
+            problems=problems,
         )
+
+    def _long_enough(self, volumes: tuple[Volume, ...], problems: Problems) -> tuple[Volume, ...]:
+        """The volumes that have some of the slices."""
+        found = []
+        for volume in volumes:
+            with problems.noted():
+                self._per_volume(volume)
+                found.append(volume)
+        return tuple(found)
 
     def _plane_shape(self, volume: Volume) -> tuple[int, int]:
         """Height and width of a slice after its rotation, which lets the second axis point up."""

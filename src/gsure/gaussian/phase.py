@@ -193,8 +193,8 @@ class ReferencedGaussian(Gaussian):
         generator = as_generators(generator, ybar.device)
         u = self.reference(measurement)
         white = normal(ybar.shape, generator, ybar).reshape(len(ybar), len(self.mu), -1)
-        eye = torch.eye(self.mu.shape[1], device=ybar.device)
-        root = torch.linalg.cholesky(self.covariance + 1e-6 * self.covariance.diagonal(dim1=1, dim2=2).mean() * eye)
+        values, vectors = self._eigen  # by rounding, some may be below zero: a Cholesky factor may not exist
+        root = vectors * values.sqrt()[:, None]
         v = torch.einsum("rvw,brw->brv", root, white.to(root))
         drawn = self.rows.spectral(to_spectrum(u * from_parts(v + self.mu))).to(ybar)
         residual = Measurement._trusted(mask * (ybar - drawn - std * normal(ybar.shape, generator, ybar)), mask, std)
