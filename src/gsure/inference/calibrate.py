@@ -14,8 +14,8 @@ from gsure.display import bar
 from gsure.files import record_request
 from gsure.inference.bars import Calibrator, Checker, combine
 from gsure.inference.calibration import describe_data, describe_method, make_checker, write_calibration
+from gsure.inference.choice import DrawsBy, choose_method, make_restorer, open_for
 from gsure.inference.methods import Method, choose_sampling, in_basis
-from gsure.inference.restore import DrawsBy, choose_method, make_restorer, open_for
 from gsure.judging import LEVEL, LEVELS, Evidence, Reliability
 from gsure.judging.calibration import SPLITS
 from gsure.judging.verdict import MIN_UNITS

@@ -47,6 +47,9 @@ class Restorer(Protocol):
     def few(self, draws: int) -> "Restorer":
         """The same with another number of draws."""
 
+    def short(self, draws: int, steps: int) -> "Restorer":
+        """The same with so many draws and steps, which are not checked: to time them."""
+
     @property
     def averages(self) -> bool:
         """Whether the mean is that of the draws, so that it has more error if they are few."""
@@ -99,6 +102,9 @@ class Draws:
 
     def few(self, draws: int) -> "Draws":
         return replace(self, draws=draws)
+
+    def short(self, draws: int, steps: int) -> "Draws":
+        return replace(self, draws=draws, steps=steps, guard=None)
 
     averages: ClassVar[bool] = True
 
@@ -191,6 +197,9 @@ class OneCall:
     def few(self, draws: int) -> "OneCall":
         return replace(self, draws=self.draws.few(draws))
 
+    def short(self, draws: int, steps: int) -> "OneCall":
+        return replace(self, draws=self.draws.short(draws, steps))
+
     averages: ClassVar[bool] = False
 
 
@@ -221,6 +230,9 @@ class ByGaussian:
     def few(self, draws: int) -> "ByGaussian":
         return replace(self, draws=draws)
 
+    def short(self, draws: int, steps: int) -> "ByGaussian":
+        return self.few(draws)
+
     averages: ClassVar[bool] = False
 
 
@@ -246,6 +258,9 @@ class OneCallWithGaussian:
 
     def few(self, draws: int) -> "OneCallWithGaussian":
         return replace(self, gaussian=self.gaussian.few(draws))
+
+    def short(self, draws: int, steps: int) -> "OneCallWithGaussian":
+        return self.few(draws)
 
     averages: ClassVar[bool] = False
 
