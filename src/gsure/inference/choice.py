@@ -6,18 +6,9 @@ from typing import Literal
 from gsure.data.measurements import Measurements, open_measurements
 from gsure.denoiser import ResidualDenoiser
 from gsure.gaussian import Fitted
+from gsure.inference.closed_form import ByGaussian, OneCallWithGaussian
 from gsure.inference.guard import Guard
-from gsure.inference.methods import (
-    ByGaussian,
-    Draws,
-    Method,
-    OneCall,
-    OneCallWithGaussian,
-    Restorer,
-    Sampling,
-    fitting,
-    in_basis,
-)
+from gsure.inference.methods import Draws, Method, OneCall, Restorer, Sampling, fitting, in_basis
 from gsure.judging import choose_judged
 from gsure.training.model import Loaded
 

@@ -142,6 +142,7 @@ def restore(
     draws = DRAWS if draws is None else draws
     posterior = make(draws, sampling)
     stored = _stored_calibration(loaded, posterior, data, calibration)
+    posterior = posterior if stored is None else posterior.stop_at(stored.stop)
     at_once = max(1, batch // draws)
     if volumes is not None:
         check_volumes(data.subset(np.arange(n)))
