@@ -77,6 +77,7 @@ class Stream(enum.Enum):
     JUDGED_DRAWS = enum.auto()
     CALIBRATION_HIDDEN = enum.auto()
     CALIBRATION_NOISE = enum.auto()
+    CALIBRATION_STOP = enum.auto()
 
 
 Key = int | Stream

@@ -14,6 +14,9 @@ from gsure.measurement import Measurement
 from gsure.random import Seed, as_generators, normal
 from gsure.sampling import Spacing, evaluating, times
 
+LEVELS = 3.0, 0.02
+"""The highest and the lowest noise level of missing entries in `context`."""
+
 
 class Noise(NamedTuple):
     """How much new noise each step of a sampler adds, and at which times its steps are."""
@@ -91,7 +94,7 @@ def context(
     denoiser: BaseDenoiser,
     measurement: Measurement,
     steps: int = 20,
-    levels: tuple[float, float] = (3.0, 0.02),
+    levels: tuple[float, float] = LEVELS,
     draws: int = 1,
     *,
     generator: Seed,
@@ -117,7 +120,7 @@ def context_path(
     denoiser: BaseDenoiser,
     measurement: Measurement,
     steps: int = 20,
-    levels: tuple[float, float] = (3.0, 0.02),
+    levels: tuple[float, float] = LEVELS,
     draws: int = 1,
     *,
     generator: Seed,
@@ -143,7 +146,7 @@ def context_path(
         u_t = xbar_hat + s / t * (u_t - xbar_hat)
 
 
-def falling_levels(steps: int, levels: tuple[float, float]) -> list[float]:
+def falling_levels(steps: int, levels: tuple[float, float] = LEVELS) -> list[float]:
     """Noise levels of the missing entries, geometrically spaced."""
     high, low = levels
     return torch.logspace(math.log10(high), math.log10(low), steps, dtype=torch.float64).tolist()

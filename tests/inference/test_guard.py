@@ -122,9 +122,10 @@ def spoil(monkeypatch, always: bool) -> None:
     original = Draws._draw
 
     def drawn(self, measurement, draws, generator, steps):
-        x = original(self, measurement, draws, generator, steps)
+        found = original(self, measurement, draws, generator, steps)
+        x = found.xbar
         spoiled = [always if steps > self.steps else g.initial_seed() % 5 == 0 for g in generator]
-        return x + 9 * torch.tensor(spoiled).to(x).reshape(-1, 1, 1, 1)
+        return found._replace(xbar=x + 9 * torch.tensor(spoiled).to(x).reshape(-1, 1, 1, 1))
 
     monkeypatch.setattr(Draws, "_draw", drawn)
 

@@ -67,8 +67,12 @@ def _restore_options(parser: ArgumentParser) -> None:
         "learned from these measurements; none: raw"
     )
     method.add("--calibration", Literal["auto", "self", "none"], about, "auto")
-    method.add("--draws", int, "number of posterior samples used for the mean and standard deviation", 8)
-    method.add("--steps", int, "sampling steps of each posterior sample (default: 100; moments: 20)")
+    about = "number of posterior samples used for the mean and standard deviation (default: 8)"
+    method.add("--draws", int, about)
+    about = "sampling steps of each posterior sample (default: context and moments 20, ddrm 100)"
+    method.add("--steps", int, about)
+    about = "choose draws and steps, or the one that you do not give, so that an image takes at most this long"
+    method.add("--seconds-per-image", float, about)
     method.add("--spacing", SPACING, "spacing of the timesteps; by default what suits the method and what is missing")
     about = "0 is deterministic, 1 adds as much noise as possible; by default what suits the method and what is missing"
     method.add("--eta", float, about)

@@ -63,16 +63,7 @@ def open_folder(
     first one creates the folder.
     """
     path = folder / REQUEST
-    if os.environ.get("RANK", "0") != "0":
-        waited = time.monotonic()
-        while not path.exists():
-            if time.monotonic() - waited > 60:
-                raise OSError(f"The first process did not create {folder} within a minute: see its error message.")
-            time.sleep(0.1)
-    if path.exists():
-        before = read_json(path).get("made_of")
-        if not isinstance(before, dict):
-            raise ValueError(f"{path} is damaged: choose another --out, or delete that folder.")
+    if (before := read_made_of(folder)) is not None:
         made_of = json.loads(json.dumps(made_of))
         changed = [key for key in made_of if before.get(key) != made_of[key]]
         if changes := [f"{key} was {before.get(key)}, now {made_of[key]}" for key in changed]:
@@ -92,6 +83,23 @@ def open_folder(
         raise OSError(
             f"The folder {folder} cannot be created: {error.strerror or error}. Choose another --out."
         ) from error
+
+
+def read_made_of(folder: Path) -> dict[str, Any] | None:
+    """What the results in a folder depend on; None if there are none. All but the first process wait until it has begun."""
+    path = folder / REQUEST
+    if os.environ.get("RANK", "0") != "0":
+        waited = time.monotonic()
+        while not path.exists():
+            if time.monotonic() - waited > 60:
+                raise OSError(f"The first process did not create {folder} within a minute: see its error message.")
+            time.sleep(0.1)
+    if not path.exists():
+        return None
+    before = read_json(path).get("made_of")
+    if not isinstance(before, dict):
+        raise ValueError(f"{path} is damaged: choose another --out, or delete that folder.")
+    return before
 
 
 def write_chunk(

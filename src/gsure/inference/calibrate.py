@@ -1,5 +1,6 @@
 """Calibrate: the right size of error bars, and which errors are usual, from measurements that a model did not learn from."""
 
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -14,8 +15,9 @@ from gsure.display import bar
 from gsure.files import record_request
 from gsure.inference.bars import Calibrator, Checker, combine
 from gsure.inference.calibration import describe_data, describe_method, make_checker, write_calibration
-from gsure.inference.methods import Method, choose_sampling, in_basis
-from gsure.inference.restore import DrawsBy, choose_method, make_restorer, open_for
+from gsure.inference.choice import DrawsBy, choose_method, make_restorer, open_for
+from gsure.inference.methods import Method, Restorer, choose_sampling, in_basis
+from gsure.inference.stopping import IMAGES, Stop, choose_stop
 from gsure.judging import LEVEL, LEVELS, Evidence, Reliability
 from gsure.judging.calibration import SPLITS
 from gsure.judging.verdict import MIN_UNITS
@@ -56,7 +58,8 @@ def calibrate(
     `restore` then multiplies its error bars by the stored factors, and says if measurements look unlike these. No clean data
     is needed. The measurements should be like those that you will restore, and the model must not have learned from them: by
     default they are those that training held out. `limit` of them are used. The other arguments are those of `restore`;
-    give the same ones there. Writes RUN/calibration.json, and returns a summary.
+    give the same ones there. If samples are drawn by `context`, hidden entries also choose the noise level at which they stop
+    for the mean. Writes RUN/calibration.json, and returns a summary.
     """
     request = record_request("calibrate", locals())
     if limit < 1 or batch < 1 or draws < 2:
@@ -72,6 +75,7 @@ def calibrate(
     prior = open_stored_prior(loaded)
     posterior = make_restorer(loaded, prior, data, method, draws, sampling, eta_b, seed, draws_by)
     checker = make_checker(posterior, data, loaded.denoiser.basis, prior, seed)
+    stop = _choose_stop(posterior, method, checker, data, min(limit, IMAGES), max(1, batch // draws))
     calibrator, reliability = _learn(checker, data, limit, max(1, batch // (SPLITS * DRAWS)), progress)
     path, calibration = Run(loaded.path).calibration, calibrator.calibration
     about = describe_data(data) | {"measurements": data.name, "fingerprint": data.fingerprint()}
@@ -81,7 +85,7 @@ def calibrate(
         calibration,
         describe_method(posterior, loaded.checksum),
         about,
-        {"reliability": curve, "request": request},
+        {"stop": None if stop is None else stop.step, "reliability": curve, "request": request},
     )
     said = {
         "calibration": str(path),
@@ -92,6 +96,8 @@ def calibrate(
         "factor of measured entries": round(calibration.measured, 3),
         "share of their noise that is added": round(calibration.added, 3),
     }
+    if stop is not None:
+        said["mean"] = stop.describe(method, sampling.steps)
     if reliability is not None:
         at = LEVELS.index(LEVEL)
         inside, frame = (100 * reliability.curve(part)[at] for part in ("object", "frame"))
@@ -100,6 +106,23 @@ def calibrate(
             "factors)"
         )
     return said
+
+
+def _choose_stop(
+    posterior: Restorer, method: Method, checker: Checker, data: Measurements, limit: int, at_once: int
+) -> Stop | None:
+    """Of `context`; None for other methods, and if nothing can be hidden."""
+    drawing = posterior.sampler
+    if drawing is None or drawing.method != "context":
+        return None
+    positions = evenly_spread(limit, len(data))
+
+    def batches() -> Iterator[tuple[Measurement, list[int]]]:
+        for first in range(0, len(positions), at_once):
+            where = positions[first : first + at_once]
+            yield in_basis(data[where], data, checker.about.basis), data.indices[where].tolist()
+
+    return choose_stop(drawing, method, checker.about, batches(), checker.real_images)
 
 
 def _open(measurements: str | Path | Measurements | None, loaded: Loaded) -> tuple[Measurements, str]:

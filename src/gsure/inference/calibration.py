@@ -50,6 +50,8 @@ class Stored(NamedTuple):
     made_of: dict[str, Any]
     data: dict[str, Any]
     identity: str
+    stop: int | None = None
+    """Of `context`: the step at whose noise level conditional means are averaged."""
 
 
 def describe_data(data: Measurements) -> dict[str, Any]:
@@ -108,15 +110,21 @@ def read_calibration(path: Path) -> Stored:
             int(record["images"]),
             int(record["units"]),
         )
-        stored = Stored(calibration, dict(record["method"]), dict(record["data"]), "")
+        stop = record.get("stop")
+        stored = Stored(
+            calibration, dict(record["method"]), dict(record["data"]), "", None if stop is None else int(stop)
+        )
     except (KeyError, TypeError, ValueError, IndexError) as error:
         raise ValueError(f"{path} is damaged: delete it, or run gsure calibrate again.") from error
     positive = [*calibration.factors.tolist(), calibration.measured, calibration.image_prior]
     numbers = [*positive, calibration.added, *(calibration.usual or ())]
     if not np.isfinite(numbers).all() or min(positive) <= 0 or calibration.added < 0:
         raise ValueError(f"{path} is damaged: its factors are not positive. Delete it, or run gsure calibrate again.")
+    steps = stored.made_of.get("steps")
+    if stored.stop is not None and not (isinstance(steps, int) and 0 <= stored.stop < steps):
+        raise ValueError(f"{path} is damaged: it stops at step {stored.stop} of {steps}. Run gsure calibrate again.")
     content = json.dumps(
-        [record[key] for key in ("factors", "measured", "added", "image_prior", "usual", "method", "data")]
+        [record.get(key) for key in ("factors", "measured", "added", "image_prior", "usual", "method", "data", "stop")]
     )
     return stored._replace(identity=hashlib.sha256(content.encode()).hexdigest()[:16])
 

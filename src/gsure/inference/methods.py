@@ -16,7 +16,7 @@ from gsure.inference.guard import Guard, mean_and_std
 from gsure.measurement import Measurement
 from gsure.posterior import Posterior
 from gsure.random import Stream, generators
-from gsure.restoration import choose_noise, context, ddrm
+from gsure.restoration import choose_noise, context_path, ddrm, falling_levels
 from gsure.sampling import Spacing, ddim, dpm, evaluating
 
 Method = Literal["auto", "mean", "gaussian", "context", "moments", "ddrm"]
@@ -47,9 +47,32 @@ class Restorer(Protocol):
     def few(self, draws: int) -> "Restorer":
         """The same with another number of draws."""
 
+    def short(self, draws: int, steps: int) -> "Restorer":
+        """The same with so many draws and steps, which are not checked: to time them."""
+
+    def stop_at(self, step: int | None) -> "Restorer":
+        """The same, with the mean of the conditional means at this step of `context`; None for the usual mean."""
+
+    @property
+    def sampler(self) -> "Draws | None":
+        """What draws by a network, if anything does."""
+
     @property
     def averages(self) -> bool:
         """Whether the mean is that of the draws, so that it has more error if they are few."""
+
+
+def noise_of_draw(
+    seed: int, draw: int, indices: Sequence[int], device: torch.device | str = "cpu"
+) -> Sequence[torch.Generator]:
+    """What decides a draw of each measurement, by any method."""
+    return generators(seed, Stream.RESTORE, draw, indices=indices, device=device)
+
+
+class Drawn(NamedTuple):
+    xbar: Float[Tensor, "k *n"]
+    stopped: Float[Tensor, "k *n"] | None = None
+    """The conditional means at the level of `Draws.stop`."""
 
 
 @dataclass(frozen=True)
@@ -67,9 +90,13 @@ class Draws:
     gaussian: Gaussian | None = None
     """The preconditioner of moment matching."""
     guard: Guard | None = None
+    stop: int | None = None
+    """Of `context`: the mean is that of the conditional means at the noise level of this step, not of the draws."""
 
     def options(self) -> dict[str, Any]:
-        return {key: getattr(self, key) for key in ("method", "draws", "steps", "eta", "eta_b", "spacing", "seed")}
+        named = ("method", "draws", "steps", "eta", "eta_b", "spacing", "seed")
+        level = {} if self.stop is None else {"mean_at_level": float(f"{falling_levels(self.steps)[self.stop]:.3g}")}
+        return {key: getattr(self, key) for key in named} | level
 
     def __call__(self, measurement: Measurement, indices: Sequence[int]) -> Estimates:
         """All draws of all measurements go through the network as one batch."""
@@ -77,12 +104,8 @@ class Draws:
         where = next(denoiser.parameters(), torch.empty(0)).device
         measurement = measurement.to(where)
         many = Measurement.cat([measurement] * self.draws)
-        generator = [
-            g
-            for draw in range(self.draws)
-            for g in generators(self.seed, Stream.RESTORE, draw, indices=indices, device=where)
-        ]
-        xbar = self._draw(measurement, self.draws, generator, self.steps)
+        generator = [g for draw in range(self.draws) for g in noise_of_draw(self.seed, draw, indices, where)]
+        xbar, stopped = self._draw(measurement, self.draws, generator, self.steps)
         shape = (self.draws, len(indices))
         repeated = excluded = torch.zeros(shape, dtype=torch.bool)
         if self.guard is not None:
@@ -90,15 +113,28 @@ class Draws:
             xbar, still_bad = self._again(xbar, is_bad, many, indices)
             repeated, excluded = is_bad.cpu().reshape(shape), still_bad.cpu().reshape(shape)
         x = denoiser.basis.to_signal(xbar).cpu().reshape(*shape, *xbar.shape[1:])
+        mean, std = mean_and_std(x, excluded)
+        if stopped is not None:
+            mean = mean_and_std(denoiser.basis.to_signal(stopped).cpu().reshape(x.shape), repeated)[0]
         good_first = excluded.int().argsort(dim=0, stable=True)
         kept = x.gather(0, good_first.reshape(*shape, *[1] * (x.ndim - 2)).expand_as(x))
-        return Estimates(*mean_and_std(x, excluded), kept, repeated, excluded)
+        return Estimates(mean, std, kept, repeated, excluded)
 
     def mean(self, measurement: Measurement, indices: Sequence[int]) -> Float[Tensor, "b *n"]:
         return self(measurement, indices).mean
 
     def few(self, draws: int) -> "Draws":
-        return replace(self, draws=draws)
+        return replace(self, draws=draws, stop=None)
+
+    def short(self, draws: int, steps: int) -> "Draws":
+        return replace(self, draws=draws, steps=steps, guard=None, stop=None)
+
+    def stop_at(self, step: int | None) -> "Draws":
+        return replace(self, stop=step)
+
+    @property
+    def sampler(self) -> "Draws":
+        return self
 
     averages: ClassVar[bool] = True
 
@@ -120,15 +156,21 @@ class Draws:
             for k in where.tolist()
         ]
         steps = min(2 * self.steps, self.denoiser.schedule.T)
-        drawn = self._draw(many[where], 1, generator, steps)
+        drawn = self._draw(many[where], 1, generator, steps).xbar
         still = self.guard.rejects(drawn, many[where], self.denoiser.basis)
         return xbar.index_copy(0, where, drawn), is_bad.index_copy(0, where, still)
 
-    def _draw(self, measurement: Measurement, draws: int, generator: Sequence[torch.Generator], steps: int) -> Tensor:
+    def _draw(self, measurement: Measurement, draws: int, generator: Sequence[torch.Generator], steps: int) -> Drawn:
         """x̄, all first draws first. Moment matching without new noise follows the probability flow to second order."""
         if self.method == "context":
-            return context(self.denoiser, measurement, steps, draws=draws, generator=generator)
-        measurement = Measurement.cat([measurement] * draws)
+            path = enumerate(context_path(self.denoiser, measurement, steps, draws=draws, generator=generator))
+            stopped = None
+            for step, xbar in path:
+                stopped = xbar if step == self.stop else stopped
+            return Drawn(xbar, stopped)
+        return Drawn(self._sample(Measurement.cat([measurement] * draws), generator, steps))
+
+    def _sample(self, measurement: Measurement, generator: Sequence[torch.Generator], steps: int) -> Tensor:
         if self.method == "ddrm":
             return ddrm(self.denoiser, measurement, steps, self.eta, self.eta_b, self.spacing, generator=generator)
         gaussian = None if self.gaussian is None else self.gaussian.to(measurement.ybar.device)
@@ -169,7 +211,10 @@ def fitting(gaussian: Gaussian | None, measurement: Measurement) -> Gaussian | N
 
 @dataclass(frozen=True)
 class OneCall:
-    """The mean by one call of a mask-conditioned denoiser; standard deviation and samples by another method."""
+    """The mean by one call of a mask-conditioned denoiser; standard deviation and samples by another method.
+
+    If its draws stop at a level, the mean is that of the conditional means there.
+    """
 
     draws: Draws
 
@@ -179,10 +224,12 @@ class OneCall:
     @torch.no_grad()
     def __call__(self, measurement: Measurement, indices: Sequence[int]) -> Estimates:
         drawn = self.draws(measurement, indices)
-        return drawn._replace(mean=self.mean(measurement, indices))
+        return drawn if self.draws.stop is not None else drawn._replace(mean=self.mean(measurement, indices))
 
     @torch.no_grad()
     def mean(self, measurement: Measurement, indices: Sequence[int]) -> Float[Tensor, "b *n"]:
+        if self.draws.stop is not None:
+            return self.draws.mean(measurement, indices)
         denoiser = self.draws.denoiser
         where = next(denoiser.parameters(), torch.empty(0)).device
         with evaluating(denoiser):
@@ -191,61 +238,15 @@ class OneCall:
     def few(self, draws: int) -> "OneCall":
         return replace(self, draws=self.draws.few(draws))
 
-    averages: ClassVar[bool] = False
+    def short(self, draws: int, steps: int) -> "OneCall":
+        return replace(self, draws=self.draws.short(draws, steps))
 
+    def stop_at(self, step: int | None) -> "OneCall":
+        return replace(self, draws=self.draws.stop_at(step))
 
-@dataclass(frozen=True)
-class ByGaussian:
-    """By the Gaussian prior of a run: mean and standard deviation in closed form."""
-
-    gaussian: Gaussian
-    basis: Basis
-    draws: int
-    seed: int
-
-    def options(self) -> dict[str, Any]:
-        return {"method": "gaussian", "draws": self.draws, "seed": self.seed}
-
-    def __call__(self, measurement: Measurement, indices: Sequence[int]) -> Estimates:
-        drawn = [
-            self.basis.to_signal(
-                self.gaussian.draw(measurement, generators(self.seed, Stream.RESTORE, draw, indices=indices))
-            )
-            for draw in range(self.draws)
-        ]
-        return Estimates(self.mean(measurement, indices), self.gaussian.std(measurement), torch.stack(drawn))
-
-    def mean(self, measurement: Measurement, indices: Sequence[int]) -> Float[Tensor, "b *n"]:
-        return self.basis.to_signal(self.gaussian.mean(measurement))
-
-    def few(self, draws: int) -> "ByGaussian":
-        return replace(self, draws=draws)
-
-    averages: ClassVar[bool] = False
-
-
-@dataclass(frozen=True)
-class OneCallWithGaussian:
-    """The mean by one call of a mask-conditioned denoiser; spread and samples are those of the Gaussian prior around it.
-
-    It costs one network call per measurement. The spread is that of the Gaussian, so it needs a calibration.
-    """
-
-    call: OneCall
-    gaussian: ByGaussian
-
-    def options(self) -> dict[str, Any]:
-        return self.gaussian.options() | {"method": "mean", "drawn_by": "gaussian"}
-
-    def __call__(self, measurement: Measurement, indices: Sequence[int]) -> Estimates:
-        drawn, mean = self.gaussian(measurement, indices), self.mean(measurement, indices)
-        return Estimates(mean, drawn.std, drawn.draws - drawn.mean + mean)
-
-    def mean(self, measurement: Measurement, indices: Sequence[int]) -> Float[Tensor, "b *n"]:
-        return self.call.mean(measurement, indices)
-
-    def few(self, draws: int) -> "OneCallWithGaussian":
-        return replace(self, gaussian=self.gaussian.few(draws))
+    @property
+    def sampler(self) -> Draws:
+        return self.draws
 
     averages: ClassVar[bool] = False
 

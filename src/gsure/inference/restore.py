@@ -1,8 +1,9 @@
 """Restore: from a run and measurements to posterior mean, standard deviation and one draw; and the same without a network."""
 
+import math
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, Literal, get_args
+from typing import Any, get_args
 
 import numpy as np
 import torch
@@ -12,12 +13,11 @@ from gsure.basis import Basis
 from gsure.data.chunks import Chunks, open_folder
 from gsure.data.measurements import Measurements, Signals, open_clean, open_measurements
 from gsure.data.memory import save
-from gsure.denoiser import ResidualDenoiser
 from gsure.display import bar
 from gsure.files import record_request
-from gsure.gaussian import Fitted
 from gsure.inference.bars import Checks
 from gsure.inference.calibration import (
+    SELF_IMAGES,
     Choice,
     ErrorBars,
     Stored,
@@ -26,19 +26,19 @@ from gsure.inference.calibration import (
     read_calibration,
     refuse_other,
 )
-from gsure.inference.guard import Guard, Tally
-from gsure.inference.methods import (
-    ByGaussian,
-    Draws,
-    Method,
-    OneCall,
-    OneCallWithGaussian,
-    Restorer,
-    Sampling,
-    choose_sampling,
-    fitting,
-    in_basis,
+from gsure.inference.choice import DrawsBy, choose_method, make_restorer, open_for
+from gsure.inference.cost import (
+    DRAWS,
+    Speed,
+    describe_choice,
+    describe_cost,
+    fit_budget,
+    make_plan,
+    stored_budget,
+    time_batch,
 )
+from gsure.inference.guard import Tally
+from gsure.inference.methods import Method, Restorer, Sampling, choose_sampling, in_basis
 from gsure.inference.restored import Restored, coverage_in_words, finish, measure_coverage, scores_in_words
 from gsure.inference.volumes import Format, check_volumes, write_volumes
 from gsure.inference.work import Work
@@ -51,16 +51,13 @@ from gsure.training.run import Run
 
 __all__ = ["Restored", "restore"]
 
-DrawsBy = Literal["auto", "gaussian"]
-"""What gives the samples of `--method mean`: what the model was trained for, or its Gaussian prior."""
-
 
 def restore(
     model: Model,
     measurements: str | Path | Measurements,
     out: str | Path | None = None,
     *,
-    draws: int = 8,
+    draws: int | None = None,
     method: Method = "auto",
     draws_by: DrawsBy = "auto",
     calibration: Choice = "auto",
@@ -68,6 +65,7 @@ def restore(
     eta: float | None = None,
     eta_b: float = 1.0,
     spacing: Spacing | None = None,
+    seconds_per_image: float | None = None,
     checkpoint: CheckpointName = "best",
     weights: Weights | None = None,
     network: nn.Module | None = None,
@@ -97,7 +95,10 @@ def restore(
     calibration     error bars are multiplied by what measured entries show that are hidden and restored: `auto` uses the
                     calibration of the run (`gsure.calibrate`), or else learns one from these measurements, as `self` does;
                     `none` leaves them raw
+    draws           posterior samples of each measurement, 8 by default
     steps, eta, spacing  by default those that suit the method and what is missing; the summary has them
+    seconds_per_image  chooses draws and steps, or the one that you do not give, by timing one batch; baselines take more
+                    time. The folder `out` keeps the numbers, and a resumed job uses them
     weights         averaged or raw; by default those that validated best
     network, basis  your own, if the run was trained with such
     clean           clean signals behind the measurements: PSNRs are added to the summary
@@ -107,6 +108,7 @@ def restore(
     """
     request = record_request("restore", locals())
     _refuse_options(draws, batch, limit, method, eta, eta_b, out, volumes)
+    _refuse_budget(seconds_per_image, draws, steps, method, draws_by)
     loaded = open_model(model, checkpoint, basis, network, device, weights)
     data = open_for(measurements, loaded)
     asked = method
@@ -116,14 +118,39 @@ def restore(
         times(loaded.denoiser.schedule, sampling.steps, sampling.spacing)  # refuses what is impossible
     signals = None if clean is None else open_clean(clean, data)
     prior = open_stored_prior(loaded)
-    posterior = make_restorer(loaded, prior, data, method, draws, sampling, eta_b, seed, draws_by)
+    n = len(data) if limit is None else min(limit, len(data))
+    speed: Speed | None = None
+
+    def make(draws: int, sampling: Sampling) -> Restorer:
+        return make_restorer(loaded, prior, data, method, draws, sampling, eta_b, seed, draws_by)
+
+    def measure_speed(draws: int) -> Speed:
+        few = in_basis(data[np.arange(min(n, max(1, batch // draws)))], data, loaded.denoiser.basis)
+        return time_batch(make(draws, sampling), few, draws)
+
+    judged = len(choose_judged(n, data.shape)) if baselines and clean is None else 0
+    learned_from = 0 if calibration == "auto" and _has_calibration(loaded) else min(SELF_IMAGES, len(data))
+    if seconds_per_image is not None:
+        budget = stored_budget(out)
+        if budget is None:
+            speed = measure_speed(draws or DRAWS)
+            plan = make_plan(n, calibration != "none", learned_from, judged, method, drawn_by)
+            most_steps = loaded.denoiser.schedule.T
+            budget = fit_budget(seconds_per_image, speed, plan, sampling.steps, most_steps, (draws, steps))
+        draws = budget.draws if draws is None else draws
+        sampling = sampling._replace(steps=budget.steps if steps is None else steps)
+    draws = DRAWS if draws is None else draws
+    posterior = make(draws, sampling)
     stored = _stored_calibration(loaded, posterior, data, calibration)
-    n, at_once = len(data) if limit is None else min(limit, len(data)), max(1, batch // draws)
+    posterior = posterior if stored is None else posterior.stop_at(stored.stop)
+    at_once = max(1, batch // draws)
     if volumes is not None:
         check_volumes(data.subset(np.arange(n)))
-    made_of = {"step": loaded.step, "weights": loaded.checksum, "fingerprint": data.fingerprint()}
+    made_of: dict[str, Any] = {"step": loaded.step, "weights": loaded.checksum, "fingerprint": data.fingerprint()}
     made_of |= {**posterior.options(), "batch": batch, "baselines": baselines}
     made_of["calibration"] = calibration if calibration == "none" else "self" if stored is None else stored.identity
+    if seconds_per_image is not None:
+        made_of["seconds_per_image"] = float(seconds_per_image)
     done: dict[str, Any] = {"restored": n, **posterior.options()}
     done |= _extrapolation(loaded)
     others = None if done["method"] == "gaussian" else prior
@@ -136,7 +163,11 @@ def restore(
             why_not = bars.why_not()
         bars = None if why_not else bars
         work = Work(posterior, data, loaded.denoiser.basis, others, n, seed, baselines, advance, bars)
-        advance.say(describe_choice(asked, method, drawn_by, draws, sampling.steps))
+        if progress:
+            drawn_by, steps = done.get("drawn_by", drawn_by), done.get("steps", 0)  # a Gaussian has no steps
+            plan = make_plan(n, bars is not None, learned_from, judged, method, drawn_by)
+            advance.say(describe_choice(asked, method, drawn_by))
+            advance.say(describe_cost(plan, speed or measure_speed(draws), draws, steps, n, drawn_by))
         raw = {"error bars": f"not calibrated: {why_not}"}
         if out is None:
             found, drawn = work.in_memory(at_once, made_of)
@@ -164,77 +195,17 @@ def restore(
     return restored
 
 
-def choose_method(method: Method, loaded: Loaded) -> tuple[Method, Method]:
-    """The method that gives the mean, and the one that gives samples. `auto` takes what the model was trained for."""
-    purpose = "generate" if loaded.config is None else loaded.config.settings.purpose
-    can_draw: Method = "context" if purpose == "both" else "ddrm"
-    if method == "auto":
-        method = "ddrm" if purpose == "generate" else "mean"
-    if method in ("mean", "context") and not loaded.denoiser.mask_conditioned:
-        raise ValueError(
-            f"--method {method} needs a mask-conditioned network, and that of this model is not: use --method ddrm, or train "
-            "with --base gaussian."
-        )
-    if method == "context" and not isinstance(loaded.denoiser, ResidualDenoiser):
-        raise ValueError("--method context needs a model of --base gaussian, which knows the noise of each entry.")
-    return method, can_draw if method == "mean" else method
-
-
-def describe_choice(asked: Method, method: Method, drawn_by: Method, draws: int, steps: int) -> str:
-    """What restores, why, and the network calls that it costs.
-
-    >>> describe_choice("auto", "mean", "context", 8, 20)
-    'Mean: one network call, because the network is mask-conditioned. Samples: context. 162 network calls per image.'
-    """
-    if method == "gaussian":
-        return "Mean and samples: the Gaussian prior, without network calls."
-    calls = draws * steps + (1 if drawn_by == "context" else 0) + (1 if method == "mean" else 0)
-    cost = f"{calls:,} network calls per image"
-    if drawn_by == "moments":
-        cost = f"at least {calls:,} network calls and twice as many vector-Jacobian products per image"
-    if method == "mean":
-        why = "one network call, because the network is mask-conditioned"
-        return f"Mean: {why}. Samples: {drawn_by}. {cost}."
-    why = ", because the model was not trained to restore in one call" if asked == "auto" else ""
-    return f"Mean and samples: {drawn_by}{why}. {cost}."
-
-
-def make_restorer(
-    loaded: Loaded,
-    prior: Fitted | None,
-    data: Measurements,
-    method: Method,
-    draws: int,
-    sampling: Sampling,
-    eta_b: float,
-    seed: int,
-    draws_by: DrawsBy = "auto",
-) -> Restorer:
-    denoiser, drawn_by = loaded.denoiser, choose_method(method, loaded)[1]
-    if method == "gaussian":
-        if prior is None:
-            raise ValueError("--method gaussian needs a run, which has a Gaussian prior: this is a denoiser alone.")
-        return ByGaussian(prior.gaussian, denoiser.basis, draws, seed)
-    some = in_basis(data[choose_judged(len(data), data.shape)], data, denoiser.basis)
-    known = None if prior is None or method != "moments" else fitting(prior.gaussian, some)
-    guard = Guard.of(some, denoiser.basis, data.coverage)
-    steps, eta, spacing = sampling
-    posterior = Draws(denoiser, drawn_by, draws, steps, eta, eta_b, spacing, seed, known, guard)
-    if draws_by == "gaussian":
-        if method != "mean" or prior is None or fitting(prior.gaussian, some) is None:
-            raise ValueError(
-                "--draws-by gaussian needs --method mean, and a run whose Gaussian prior fits these masks: omit it."
-            )
-        return OneCallWithGaussian(OneCall(posterior), ByGaussian(prior.gaussian, denoiser.basis, draws, seed))
-    return OneCall(posterior) if method == "mean" else posterior
+def _has_calibration(loaded: Loaded) -> bool:
+    return loaded.path is not None and Run(loaded.path).calibration.exists()
 
 
 def _stored_calibration(loaded: Loaded, posterior: Restorer, data: Measurements, choice: Choice) -> Stored | None:
     """That of the run, if it is wanted and there is one; refused if it was made for something else."""
     if choice not in get_args(Choice):
         raise ValueError(f"--calibration is one of {', '.join(get_args(Choice))}, not {choice!r}.")
-    if choice != "auto" or loaded.path is None or not (path := Run(loaded.path).calibration).exists():
+    if choice != "auto" or loaded.path is None or not _has_calibration(loaded):
         return None
+    path = Run(loaded.path).calibration
     stored = read_calibration(path)
     refuse_other(path, stored, describe_method(posterior, loaded.checksum), data)
     return stored
@@ -255,10 +226,36 @@ def _extrapolation(loaded: Loaded) -> dict[str, str]:
     return {"extrapolation": said} if share > 0 else {}
 
 
-def _refuse_options(
-    draws: int, batch: int, limit: int | None, method: str, eta: float | None, eta_b: float, out: Any, volumes: Any
+def _refuse_budget(
+    seconds: float | None, draws: int | None, steps: int | None, method: Method, draws_by: DrawsBy
 ) -> None:
-    if draws < 1 or batch < 1 or (limit is not None and limit < 1):
+    if seconds is None:
+        return
+    if not 0 < seconds < math.inf:
+        raise ValueError(f"--seconds-per-image must be a positive number of seconds, but is {seconds}.")
+    if draws is not None and steps is not None:
+        raise ValueError(
+            f"--seconds-per-image chooses draws or steps, but --draws {draws} and --steps {steps} leave nothing to choose: "
+            "omit one of the three."
+        )
+    if "gaussian" in (method, draws_by):
+        raise ValueError(
+            "--seconds-per-image chooses the draws and steps of a sampler, and samples of the Gaussian prior need none: "
+            "omit it."
+        )
+
+
+def _refuse_options(
+    draws: int | None,
+    batch: int,
+    limit: int | None,
+    method: str,
+    eta: float | None,
+    eta_b: float,
+    out: Any,
+    volumes: Any,
+) -> None:
+    if (draws is not None and draws < 1) or batch < 1 or (limit is not None and limit < 1):
         raise ValueError(f"draws, batch and limit must be at least 1, but are {draws}, {batch} and {limit}.")
     if method not in get_args(Method):
         raise ValueError(f"--method is one of {', '.join(get_args(Method))}, not {method!r}.")
@@ -268,31 +265,3 @@ def _refuse_options(
         raise ValueError(f"--volumes is one of {', '.join(get_args(Format))}, not {volumes!r}.")
     if volumes is not None and out is None:
         raise ValueError("Volumes are files: give out, the folder to write them to.")
-
-
-def open_for(measurements: str | Path | Measurements, loaded: Loaded) -> Measurements:
-    """Measurements that the model can restore, in their own basis."""
-    denoiser = loaded.denoiser
-    name = type(denoiser.basis).__name__ if loaded.config is None else loaded.config.data_info.basis
-    data = open_measurements(measurements, denoiser.basis)
-    if data.path is not None and data.header["basis"] != name:
-        data = open_measurements(data.path)
-    theirs = {"shape": tuple(data.shape), "basis": data.header["basis"]}
-    mine = theirs | {"basis": name}
-    if loaded.config is not None:
-        mine["shape"] = loaded.config.data_info.shape
-    if float(data.coverage.min()) == 1:
-        del mine["basis"]  # fully sampled signals may be transformed into another basis
-    for what in mine:
-        if mine[what] != theirs[what]:
-            raise ValueError(
-                f"The model was trained on signals of {what} {mine[what]}, but {data.name} has {theirs[what]}: make a file of "
-                "such measurements, or train another model."
-            )
-    largest = float(denoiser.schedule.sigma[-1])
-    if data.max_std >= largest:
-        raise ValueError(
-            f"{data.name} has noise of std up to {data.max_std:.4g}, above the schedule's largest level, {largest:.4g}: such "
-            "an entry carries no information; remove it from the mask."
-        )
-    return data
