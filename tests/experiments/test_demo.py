@@ -32,7 +32,9 @@ def test_the_demo_makes_its_page_and_resumes(kind, tmp_path, capsys, monkeypatch
         test_on = {"size": 16, "n": 120, "split": "test", "seed": 1}
         chosen = replace(chosen, train_on={"size": 16, "n": 400}, test_on=test_on)
         small |= {"attention": [4]}
-    monkeypatch.setitem(demo.DEMOS, kind, replace(chosen, changes=small, restored=2, restoring={"steps": 4, "draws": 2, "panels": 2}))
+    monkeypatch.setitem(
+        demo.DEMOS, kind, replace(chosen, changes=small, restored=2, restoring={"steps": 4, "draws": 2, "panels": 2})
+    )
     out = tmp_path / "demo"
     arguments = ["demo", kind, "--out", str(out), "--n", "40", "--json"]
     assert main(arguments) == 0, capsys.readouterr().err
