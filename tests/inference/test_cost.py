@@ -74,7 +74,7 @@ def folder(tmp_path_factory):
 def test_a_resumed_job_uses_the_stored_numbers_and_no_new_timing(folder, tmp_path, monkeypatch):
     monkeypatch.setattr(restoring, "time_batch", lambda *_: Speed(0.0, 0.001))
     options = {"seconds_per_image": 0.06, "limit": 6, "batch": 12, "panels": 0, "baselines": False}
-    options |= {"calibration": "none"}
+    options |= {"calibration": "none", "method": "ddrm"}
     first = gsure.restore(folder / "run", folder / "d.h5", tmp_path / "r", **options).summary
     assert (first["draws"], first["steps"]) == (4, 15)
     stored = json.loads((tmp_path / "r" / "request.json").read_text())["made_of"]
@@ -114,8 +114,8 @@ def test_impossible_times_are_refused_before_anything_is_written(folder, tmp_pat
 
 def test_the_command_prints_its_cost_before_it_starts(folder, tmp_path, capsys):
     words = ["restore", str(folder / "run"), str(folder / "d.h5"), "--limit", "4", "--out", str(tmp_path / "r")]
-    options = ["--seconds-per-image", "0.05", "--no-baselines", "--panels", "0", "--calibration", "none"]
-    assert main([*words, *options]) == 0
+    options = ["--seconds-per-image", "0.1", "--draws", "3", "--method", "ddrm", "--no-baselines", "--panels", "0"]
+    assert main([*words, *options, "--calibration", "none"]) == 0
     captured = capsys.readouterr()
     told = " ".join(captured.err.split())
     made_of = json.loads((tmp_path / "r" / "request.json").read_text())["made_of"]

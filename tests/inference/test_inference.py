@@ -367,3 +367,12 @@ def test_volumes_of_several_channels_are_refused_before_any_work(files, tmp_path
     ):
         gsure.restore(tmp_path / "run", tmp_path / "d.h5", tmp_path / "r", volumes="nifti")
     assert not (tmp_path / "r").exists()
+
+
+def test_auto_takes_the_best_method_that_the_model_allows(files):
+    """Moments for a run that only generates, and ddrm for a denoiser alone; for others see tests/training/test_auto.py."""
+    options = {"steps": 2, "draws": 2, "limit": 2, "calibration": "none", "baselines": False}
+    assert gsure.restore(files / "run", files / "new.h5", **options).summary["method"] == "moments"
+    assert gsure.restore(gsure.load(files / "run"), files / "new.h5", **options).summary["method"] == "ddrm"
+    with pytest.raises(ValueError, match="--method mean needs a mask-conditioned network"):
+        gsure.restore(files / "run", files / "new.h5", method="mean", **options)

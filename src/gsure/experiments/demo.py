@@ -63,7 +63,12 @@ DEMOS = {
             "predicts": "v",
         },
         features="digits",
-        restoring={"steps": 25, "eta": 1.0, "spacing": "quadratic"},  # not worse than 50 steps with the defaults
+        restoring={
+            "method": "ddrm",
+            "steps": 25,
+            "eta": 1.0,
+            "spacing": "quadratic",
+        },  # quick, and not worse than 50 steps with the defaults
     ),
     "mri": Demo(
         source="anatomy",  # the test slices are those of another person
@@ -82,7 +87,7 @@ DEMOS = {
         },
         features="pca-16",
         restored=16,
-        restoring={"steps": 50, "eta": 1.0, "spacing": "quadratic"},
+        restoring={"method": "ddrm", "steps": 50, "eta": 1.0, "spacing": "quadratic"},
     ),
 }
 

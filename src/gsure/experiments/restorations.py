@@ -94,7 +94,9 @@ def settings_of(plan: Plan, model: str, seed: int) -> tuple[str, dict[str, Any]]
 def compute(plan: Plan, case: Case, work: Work) -> list[dict[str, Any]]:
     run = train(plan, case.model, case.seed, work, _measuring(plan, case))
     test = work.measured(plan.chosen["test"], dict(case.mask), _noise(plan))
-    folder = work.restored(run, test, **_method(plan))
+    method = _method(plan)
+    by = {"method": "ddrm"} if "eta" in method else {}  # as the paper; `_about_method` says it
+    folder = work.restored(run, test, **by, **method)
     clean = Signals(test.clean)
     row: dict[str, Any] = {"n": len(clean), "run": run.name, "folder": folder.name}
     found = {kind: Signals(folder / kind) for kind in KINDS if (folder / kind).exists()}

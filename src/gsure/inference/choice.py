@@ -17,11 +17,16 @@ DrawsBy = Literal["auto", "gaussian"]
 
 
 def choose_method(method: Method, loaded: Loaded) -> tuple[Method, Method]:
-    """The method that gives the mean, and the one that gives samples. `auto` takes what the model was trained for."""
+    """The method that gives the mean, and the one that gives samples. `auto` takes what the model was trained for.
+
+    Moment matching needs the Jacobian of the network. A denoiser on top of a Gaussian does not pass on the Gaussian's, and a
+    denoiser alone has no Gaussian prior that would make it stable.
+    """
     purpose = "generate" if loaded.config is None else loaded.config.settings.purpose
-    can_draw: Method = "context" if purpose == "both" else "ddrm"
+    has_jacobian = loaded.config is not None and not isinstance(loaded.denoiser, ResidualDenoiser)
+    can_draw: Method = "context" if purpose == "both" else "moments" if has_jacobian else "ddrm"
     if method == "auto":
-        method = "ddrm" if purpose == "generate" else "mean"
+        method = can_draw if purpose == "generate" else "mean"
     if method in ("mean", "context") and not loaded.denoiser.mask_conditioned:
         raise ValueError(
             f"--method {method} needs a mask-conditioned network, and that of this model is not: use --method ddrm, or train "
@@ -49,7 +54,7 @@ def make_restorer(
             raise ValueError("--method gaussian needs a run, which has a Gaussian prior: this is a denoiser alone.")
         return ByGaussian(prior.gaussian, denoiser.basis, draws, seed)
     some = in_basis(data[choose_judged(len(data), data.shape)], data, denoiser.basis)
-    known = None if prior is None or method != "moments" else fitting(prior.gaussian, some)
+    known = None if prior is None or drawn_by != "moments" else fitting(prior.gaussian, some)
     guard = Guard.of(some, denoiser.basis, data.coverage)
     steps, eta, spacing = sampling
     posterior = Draws(denoiser, drawn_by, draws, steps, eta, eta_b, spacing, seed, known, guard)

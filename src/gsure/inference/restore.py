@@ -88,9 +88,9 @@ def restore(
     compares PSNRs if `clean` is given, or else predictions of measured entries that are hidden from all of them.
 
     method          `auto` takes the mean from one call of a network that was trained for it (`mean`), and standard deviations
-                    from samples: by `context` if it was trained for that too, or else by `ddrm`. A model of another kind
-                    restores by `ddrm` alone. `moments` is more accurate than ddrm and several times as costly; its `eta` is
-                    that of DDIM; `gaussian` is the Gaussian prior of the run, in closed form
+                    from samples: by `context` if it was trained for that too. A run that only generates restores by `moments`,
+                    whose `eta` is that of DDIM, and a denoiser that allows nothing better by `ddrm`. `gaussian` is the
+                    Gaussian prior of the run, in closed form
     draws_by        of `mean`: `gaussian` takes the spread of the Gaussian prior, in closed form and without network calls
     calibration     error bars are multiplied by what measured entries show that are hidden and restored: `auto` uses the
                     calibration of the run (`gsure.calibrate`), or else learns one from these measurements, as `self` does;
