@@ -13,8 +13,8 @@ from gsure.training.run import Run
 from gsure.training.settings import Settings
 
 BUDGET = Settings(
-    width=8, groups=4, multipliers=(1, 2), attention=(4,), dropout=0.0, batch=32, steps=150, lr=2e-3, warmup=20,
-    decay="cosine", ema=0.95, held_out=0.15, t_bins=4, validate_on=160, checkpoint_every=150, picture_every=0,
+    width=8, groups=4, multipliers=(1, 2), attention=(4,), dropout=0.0, batch=32, steps=100, lr=2e-3, warmup=20,
+    decay="cosine", ema=0.95, held_out=0.15, t_bins=4, validate_on=160, checkpoint_every=100, picture_every=0,
 )  # fmt: skip
 
 
