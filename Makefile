@@ -13,7 +13,7 @@ setup: .venv/.ready
 	touch $@
 
 test: setup
-	$(BIN)/pytest -n auto
+	$(BIN)/pytest -n auto --dist worksteal  # neighbours, which share fixtures, stay together
 
 lint: setup
 	$(BIN)/ruff check .

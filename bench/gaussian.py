@@ -22,9 +22,9 @@ import gsure
 from gsure.corruption import Lines
 from gsure.data.sources import open_source
 from gsure.denoiser import BaseDenoiser
+from gsure.gaussian.blocks import BlockGaussian
 from gsure.gaussian.coordinates import Entries
 from gsure.gaussian.moments import Moments
-from gsure.gaussian.structured import BlockGaussian
 from gsure.metrics import psnr
 from gsure.random import generators, normal
 

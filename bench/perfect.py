@@ -15,13 +15,12 @@ from typing import Any
 
 from gsure.denoiser import NetworkDenoiser
 from gsure.files import record_request
-from gsure.training.curriculum import Stage
 from gsure.training.examples import Examples
 from gsure.training.loop import Loop, accelerated
 from gsure.training.run import Log, Run
 from gsure.training.settings import Settings, read_preset
 from gsure.training.setup import setup
-from gsure.training.tasks import Diffusing, Task
+from gsure.training.tasks import Diffusing, Stage, Task
 
 
 def with_truth(examples: Examples) -> Examples:

@@ -1,5 +1,6 @@
 """Fixtures, and three small things every test of the mathematics needs: a generator, an exact denoiser, a standard score."""
 
+import gc
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -15,7 +16,15 @@ from gsure.judging import baselines, verdict
 
 ROOT = Path(__file__).parent.parent
 
+MOST, CHOICE_ITERATIONS = verdict.MOST, baselines.CHOICE_ITERATIONS
+
 torch.set_num_threads(1)  # tests run in parallel processes
+
+
+def pytest_collection_finish() -> None:
+    """What was imported and collected stays: collecting garbage, which each training run does, need not look through it."""
+    gc.collect()
+    gc.freeze()
 
 
 @pytest.fixture
@@ -37,11 +46,22 @@ def few_times(monkeypatch) -> None:
     monkeypatch.setattr(diagnose, "times_to_check", lambda T: [round(0.02 * T), T])
 
 
-@pytest.fixture
-def quick_judgement(monkeypatch) -> None:
-    """Judge models on few measurements, and against a total variation that has not converged."""
-    monkeypatch.setattr(verdict, "MOST", 24)
-    monkeypatch.setattr(baselines, "CHOICE_ITERATIONS", 5)
+@pytest.fixture(scope="session", autouse=True)
+def quick_judgement() -> Iterator[None]:
+    """Every run ends with a verdict: on few measurements, and against a total variation that is chosen in few iterations."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(verdict, "MOST", 24)
+        patch.setattr(baselines, "CHOICE_ITERATIONS", 5)
+        yield
+
+
+@pytest.fixture(scope="module")
+def full_judgement() -> Iterator[None]:
+    """As users get it."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(verdict, "MOST", MOST)
+        patch.setattr(baselines, "CHOICE_ITERATIONS", CHOICE_ITERATIONS)
+        yield
 
 
 @pytest.fixture(autouse=True)

@@ -18,8 +18,8 @@ from gsure.training.run import Run
 from gsure.training.settings import Settings
 
 TINY = Settings(
-    network="unet", width=8, multipliers=(1, 2), dropout=0.2, batch=8, accumulate=2, steps=12, lr=1e-3, ema=0.9, warmup=3,
-    held_out=0.1, t_bins=2, validate_on=8, checkpoint_every=4, picture_every=0, log_every=2,
+    network="unet", width=8, multipliers=(1, 2), layers=1, dropout=0.2, batch=8, accumulate=2, steps=12, lr=1e-3, ema=0.9,
+    warmup=3, held_out=0.1, t_bins=2, validate_on=8, checkpoint_every=4, picture_every=0, log_every=2,
 )  # fmt: skip
 QUICK = dataclasses.replace(TINY, network="mlp", width=16, depth=1, accumulate=1)
 

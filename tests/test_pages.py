@@ -21,8 +21,8 @@ from gsure.cli import main
 
 PAGES = ("training", "sampling", "restoration", "evaluation", "diagnosis", "report", "command-line", "comparison")
 SMALL = {
-    "steps": 2, "width": 8, "multipliers": (1,), "attention": (), "groups": 4, "batch": 8, "validate_on": 8, "t_bins": 2,
-    "checkpoint_every": 2, "picture_every": 0, "impute_at": (), "patch": 1,
+    "steps": 2, "width": 8, "multipliers": (1,), "layers": 1, "attention": (), "groups": 4, "batch": 8, "validate_on": 8,
+    "t_bins": 2, "checkpoint_every": 2, "picture_every": 0, "impute_at": (), "patch": 1,
 }  # fmt: skip
 ADDED = {
     "train": [f"--{name.replace('_', '-')}={list(v) if isinstance(v, tuple) else v}" for name, v in SMALL.items()],
@@ -68,7 +68,7 @@ def give_operators(scope: dict[str, Any]) -> None:
     exec(code, scope)  # noqa: S102
 
 
-def test_the_pages_about_models_run_one_after_the_other(tmp_path, monkeypatch, few_times, quick_judgement):
+def test_the_pages_about_models_run_one_after_the_other(tmp_path, monkeypatch, few_times):
     monkeypatch.chdir(tmp_path)
     train, sample, restore = gsure.train, gsure.sample, gsure.restore
 

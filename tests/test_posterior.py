@@ -10,11 +10,10 @@ from torch import Tensor
 
 from gsure import Denoiser, Fourier, Identity, Measurement, Posterior, Schedule, ddim, ddrm, dpm, generators, mlp
 from gsure.gaussian import Gaussian
-from gsure.gaussian.blocks import Blocks
+from gsure.gaussian.blocks import BlockGaussian, Blocks
 from gsure.gaussian.coordinates import Entries, Rows
 from gsure.gaussian.phase import Reference, ReferencedGaussian
 from gsure.gaussian.stationary import StationaryGaussian
-from gsure.gaussian.structured import BlockGaussian
 from gsure.posterior import Preconditioner, solve
 
 SCHEDULE = Schedule.linear(1e-4, 0.02, 1000)

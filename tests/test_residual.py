@@ -10,11 +10,10 @@ import gsure
 from gsure import Fourier, Identity, Measurement, Schedule
 from gsure.corruption import Lines
 from gsure.denoiser import ResidualDenoiser
-from gsure.gaussian.blocks import Blocks
+from gsure.gaussian.base import SolvedAnew
+from gsure.gaussian.blocks import BlockGaussian, Blocks
 from gsure.gaussian.coordinates import Entries, Rows
-from gsure.gaussian.given import SolvedAnew
 from gsure.gaussian.phase import Reference, ReferencedGaussian
-from gsure.gaussian.structured import BlockGaussian
 from gsure.objective import Objective, Prediction
 from gsure.restoration import context
 

@@ -25,7 +25,7 @@ def work(tmp_path_factory):
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_each_runs_when_tiny_and_finds_its_work_again(name, work, tmp_path, monkeypatch, quick_judgement):
+def test_each_runs_when_tiny_and_finds_its_work_again(name, work, tmp_path, monkeypatch):
     made = reproduce(name, "tiny", out=tmp_path, work=work)
     assert made["missing"] == []
     page = Path(made["page"]).read_text()

@@ -11,13 +11,12 @@ import gsure
 from gsure import Fourier, Hartley, Identity, Measurement
 from gsure.gaussian import About, fit_gaussian, load_gaussian, save_gaussian
 from gsure.gaussian import fit as fitting
-from gsure.gaussian.blocks import Blocks
+from gsure.gaussian.blocks import BlockGaussian, Blocks
 from gsure.gaussian.coordinates import Entries, Rows, Vectors, as_complex, as_pairs, pack_hermitian, unpack_hermitian
 from gsure.gaussian.fit import Fitted
 from gsure.gaussian.moments import Moments
 from gsure.gaussian.phase import Reference, ReferencedGaussian
 from gsure.gaussian.stationary import StationaryGaussian, hartley
-from gsure.gaussian.structured import BlockGaussian
 from gsure.random import generators
 
 N, STD, KEEP = 20_000, 0.5, 0.5

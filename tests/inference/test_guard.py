@@ -7,9 +7,8 @@ from conftest import Function
 
 import gsure
 from gsure import Denoiser, Identity, Measurement, Schedule
-from gsure.gaussian.blocks import Blocks
+from gsure.gaussian.blocks import BlockGaussian, Blocks
 from gsure.gaussian.coordinates import Entries
-from gsure.gaussian.structured import BlockGaussian
 from gsure.inference.guard import Guard, Tally, chi_squared, is_below_baseline, mean_and_std
 from gsure.inference.methods import Draws
 

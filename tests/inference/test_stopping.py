@@ -7,9 +7,8 @@ from torch import nn
 from gsure import Identity, Measurement, Schedule
 from gsure.denoiser import ResidualDenoiser
 from gsure.gaussian import About
-from gsure.gaussian.blocks import Blocks
+from gsure.gaussian.blocks import BlockGaussian, Blocks
 from gsure.gaussian.coordinates import Entries
-from gsure.gaussian.structured import BlockGaussian
 from gsure.inference.methods import Draws, OneCall
 from gsure.inference.stopping import choose_stop
 from gsure.random import Stream, generators

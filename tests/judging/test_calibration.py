@@ -9,9 +9,8 @@ import torch
 
 from gsure import Fourier, Identity, Measurement, generators
 from gsure.gaussian import About, Gaussian
-from gsure.gaussian.blocks import Blocks
+from gsure.gaussian.blocks import BlockGaussian, Blocks
 from gsure.gaussian.coordinates import Entries, Rows
-from gsure.gaussian.structured import BlockGaussian
 from gsure.inference.bars import Calibrator, Checker, learn
 from gsure.inference.methods import Estimates
 from gsure.judging import LEVEL, Reliability, group_units, half_width, split_units

@@ -11,13 +11,14 @@ from scipy.optimize import minimize
 import gsure
 from gsure.basis import Fourier, Identity
 from gsure.gaussian import About, with_conjugates
-from gsure.gaussian.blocks import Blocks
+from gsure.gaussian.blocks import BlockGaussian, Blocks
 from gsure.gaussian.coordinates import Entries
-from gsure.gaussian.structured import BlockGaussian
 from gsure.judging import Baselines, difference_of_errors, difference_of_scores, judge_differences, predict_hidden
-from gsure.judging.verdict import MIN_UNITS, Difference, choose_judged
+from gsure.judging.baselines import gradient, total_variation
+from gsure.judging.verdict import MIN_UNITS, Difference, Verdict, choose_judged
 from gsure.measurement import Measurement
-from gsure.metrics.total_variation import gradient, total_variation
+
+pytestmark = pytest.mark.usefixtures("full_judgement")
 
 # Total variation
 
@@ -108,16 +109,21 @@ def gaussian_problem(seed: int) -> tuple[Measurement, About, BlockGaussian]:
     return Measurement(ybar, mask, 0.05), about, BlockGaussian(coordinates, blocks)
 
 
-def judged(seed: int, model) -> tuple[str, bool | None]:
+def judged(seed: int, *models) -> list[Verdict]:
     measurement, about, prior = gaussian_problem(seed)
     baselines = Baselines.choose(measurement, about, seed=seed)
+    signals: dict[str, torch.Tensor] = {}
 
-    def estimate(shown):
-        return {"mean": model(prior, shown)} | baselines(shown).signals
+    def verdict_on(model) -> Verdict:
+        def estimate(shown):
+            if not signals:  # the same entries are hidden from all models
+                signals.update(baselines(shown).signals)
+            return {"mean": model(prior, shown)} | signals
 
-    names = [str(k) for k in range(len(measurement))]
-    verdict = predict_hidden(estimate, measurement, about, range(len(measurement)), names, seed).verdict()
-    return verdict.sentence, verdict.is_better
+        names = [str(k) for k in range(len(measurement))]
+        return predict_hidden(estimate, measurement, about, range(len(measurement)), names, seed).verdict()
+
+    return [verdict_on(model) for model in models]
 
 
 def test_the_verdict_is_right_for_a_planted_good_and_a_planted_bad_model_over_20_seeds():
@@ -130,12 +136,11 @@ def test_the_verdict_is_right_for_a_planted_good_and_a_planted_bad_model_over_20
         return gsure.ddrm(untrained, shown, steps=10, generator=0).detach()
 
     for seed in range(20):
-        sentence, is_better = judged(seed, lambda prior, shown: prior.mean(shown))
-        assert is_better is True, (seed, sentence)
-        assert sentence.startswith("Better than"), seed
-        sentence, is_better = judged(seed, bad)
-        assert is_better is False, (seed, sentence)
-        assert sentence.startswith("Worse than no model"), seed
+        exact, poor = judged(seed, lambda prior, shown: prior.mean(shown), bad)
+        assert exact.is_better is True, (seed, exact.sentence)
+        assert exact.sentence.startswith("Better than"), seed
+        assert poor.is_better is False, (seed, poor.sentence)
+        assert poor.sentence.startswith("Worse than no model"), seed
 
 
 def test_equal_models_are_not_called_better(generator):

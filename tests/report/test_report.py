@@ -19,7 +19,7 @@ import numpy as np
 import pytest
 import torch
 from PIL import Image
-from running import QUICK, TINY, make_files
+from running import QUICK, make_files
 
 import gsure
 from gsure.cli import main, make_parser
@@ -40,7 +40,7 @@ def made(tmp_path_factory) -> Path:
     folder = tmp_path_factory.mktemp("made")
     make_files(folder)
     for role in ROLES:
-        settings = dataclasses.replace(TINY, train_on=role, accumulate=1)
+        settings = dataclasses.replace(QUICK, train_on=role)
         gsure.train(folder / "d.h5", folder / "runs" / role, settings, clean=folder / "c.h5")
         gsure.sample(folder / "runs" / role, 12, folder / "samples" / role, steps=3)
         options = {"draws": 2, "steps": 3, "clean": folder / "c.h5", "panels": 0}
@@ -229,7 +229,7 @@ def test_the_page_describes_the_measurements(page):
 
 
 def test_the_page_says_how_many_restored_measurements_were_held_out(made, page):
-    held_out = gsure.open(made / "d.h5").split(TINY.held_out, TINY.seed)[1].indices
+    held_out = gsure.open(made / "d.h5").split(QUICK.held_out, QUICK.seed)[1].indices
     assert f"{(held_out < 5).sum()} of them were held out of training" in words(page)
 
 
@@ -380,7 +380,8 @@ def test_large_pictures_are_shrunk(tmp_path):
     settings = dataclasses.replace(QUICK, width=2, steps=1, checkpoint_every=1, validate_on=2, batch=2)
     gsure.train(tmp_path / "d.h5", tmp_path / "run", settings, clean=tmp_path / "c.h5")
     gsure.sample(tmp_path / "run", 16, tmp_path / "samples", steps=1)
-    gsure.restore(tmp_path / "run", tmp_path / "d.h5", tmp_path / "restored", limit=8, draws=2, steps=1, panels=0)
+    options = {"limit": 8, "draws": 2, "steps": 1, "panels": 0, "baselines": False}
+    gsure.restore(tmp_path / "run", tmp_path / "d.h5", tmp_path / "restored", **options)
     for k in range(6):
         shutil.copytree(tmp_path / "samples", tmp_path / f"samples{k}")
         shutil.copytree(tmp_path / "restored", tmp_path / f"restored{k}")

@@ -7,19 +7,31 @@ import shutil
 import numpy as np
 import pytest
 import torch
-from running import TINY, final, interrupt_at, launch, make_files, same, told
+from running import QUICK, final, interrupt_at, launch, make_files, same, told
 from torch import nn
 
 import gsure
 from gsure.training import imputation, prior
 from gsure.training.run import Run
 
-IMPUTING = dataclasses.replace(TINY, impute_at=(4, 8), impute_count=40, impute_sampling_steps=3)
+IMPUTING = dataclasses.replace(QUICK, accumulate=2, impute_at=(4, 8), impute_count=40, impute_sampling_steps=3)
 
 
 @pytest.fixture(scope="module")
 def files(tmp_path_factory):
     return make_files(tmp_path_factory.mktemp("digits"))
+
+
+@pytest.fixture(scope="module")
+def straight(files):
+    """A run that was never stopped."""
+    return gsure.train(files / "d.h5", files / "straight", IMPUTING).path
+
+
+@pytest.fixture(scope="module")
+def begun(files):
+    """A run that has imputed once."""
+    return gsure.train(files / "d.h5", files / "begun", dataclasses.replace(IMPUTING, steps=6)).path
 
 
 # Why
@@ -95,8 +107,9 @@ def test_what_is_learned_from_is_as_measured_where_it_was_measured(files, tmp_pa
 
 
 @pytest.mark.parametrize("stop", [2, 3, 5, 9])
-def test_a_resumed_run_equals_one_that_was_never_stopped_and_draws_nothing_again(files, tmp_path, monkeypatch, stop):
-    gsure.train(files / "d.h5", tmp_path / "straight", IMPUTING)
+def test_a_resumed_run_equals_one_that_was_never_stopped_and_draws_nothing_again(
+    files, straight, tmp_path, monkeypatch, stop
+):
     with monkeypatch.context() as patch:
         interrupt_at(patch, stop)
         gsure.train(files / "d.h5", tmp_path / "stopped", IMPUTING)
@@ -104,9 +117,9 @@ def test_a_resumed_run_equals_one_that_was_never_stopped_and_draws_nothing_again
     before = {path: path.stat().st_mtime_ns for path in (tmp_path / "stopped").glob("imputed/*/*/*.h5")}
     assert len(before) == 2 * sum(at < stop + 1 for at in IMPUTING.impute_at)
     gsure.train(files / "d.h5", tmp_path / "stopped", resume=True)
-    assert same(tmp_path / "straight", tmp_path / "stopped")
+    assert same(straight, tmp_path / "stopped")
     assert all(path.stat().st_mtime_ns == time for path, time in before.items())
-    validations = [[line for line in told(tmp_path / name) if "validation" in line] for name in ("straight", "stopped")]
+    validations = [[line for line in told(run) if "validation" in line] for run in (straight, tmp_path / "stopped")]
     assert validations[0] == validations[1]
 
 
@@ -131,32 +144,30 @@ def test_before_the_first_step_a_gaussian_imputes_all_and_a_resumed_run_equals_o
     assert not fits, "what is there is not fitted again"
 
 
-def test_what_is_imputed_matters(files, tmp_path):
+def test_what_is_imputed_matters(files, straight, begun, tmp_path):
     """The control of the test above."""
-    gsure.train(files / "d.h5", tmp_path / "straight", IMPUTING)
-    gsure.train(files / "d.h5", tmp_path / "other", dataclasses.replace(IMPUTING, steps=6))
+    shutil.copytree(begun, tmp_path / "other")
     for piece in (tmp_path / "other").glob("imputed/*/train/*.h5"):
-        shutil.copyfile(tmp_path / "straight" / "imputed" / "step-00000008" / "train" / piece.name, piece)
+        shutil.copyfile(straight / "imputed" / "step-00000008" / "train" / piece.name, piece)
     gsure.train(files / "d.h5", tmp_path / "other", IMPUTING, resume=True)
-    assert not same(tmp_path / "straight", tmp_path / "other")
+    assert not same(straight, tmp_path / "other")
 
 
 @pytest.mark.parametrize("changed", [{"impute_count": 20}, {"batch": 4}])
-def test_imputed_signals_of_other_measurements_are_not_taken_for_these(files, tmp_path, changed):
-    gsure.train(files / "d.h5", tmp_path / "run", dataclasses.replace(IMPUTING, steps=6))
+def test_imputed_signals_of_other_measurements_are_not_taken_for_these(files, begun, tmp_path, changed):
+    shutil.copytree(begun, tmp_path / "run")
     with pytest.raises(ValueError, match="was written with different settings"):
         gsure.train(files / "d.h5", tmp_path / "run", dataclasses.replace(IMPUTING, **changed), resume=True, force=True)
 
 
-def test_imputed_signals_that_are_gone_are_not_drawn_by_a_later_model(files, tmp_path):
-    gsure.train(files / "d.h5", tmp_path / "run", dataclasses.replace(IMPUTING, steps=6))
+def test_imputed_signals_that_are_gone_are_not_drawn_by_a_later_model(files, begun, tmp_path):
+    shutil.copytree(begun, tmp_path / "run")
     shutil.rmtree(tmp_path / "run" / "imputed")
     with pytest.raises(ValueError, match="imputed at step 4 are gone"):
         gsure.train(files / "d.h5", tmp_path / "run", IMPUTING, resume=True)
 
 
-def test_an_interrupt_while_imputing_loses_no_chunk(files, tmp_path, monkeypatch):
-    gsure.train(files / "d.h5", tmp_path / "straight", IMPUTING)
+def test_an_interrupt_while_imputing_loses_no_chunk(files, straight, tmp_path, monkeypatch):
     monkeypatch.setattr(imputation, "BATCHES_PER_CHUNK", 2)
     original, calls = imputation.Imputing._draw, []
 
@@ -173,11 +184,11 @@ def test_an_interrupt_while_imputing_loses_no_chunk(files, tmp_path, monkeypatch
     assert len(list((tmp_path / "stopped").glob("imputed/*/*/*.h5"))) == 3
     gsure.train(files / "d.h5", tmp_path / "stopped", resume=True)
     assert final(tmp_path / "stopped").step == 12
-    assert same(tmp_path / "straight", tmp_path / "stopped")
+    assert same(straight, tmp_path / "stopped")
 
 
 def test_two_processes_impute_what_one_imputes(files, tmp_path):
-    settings = dataclasses.replace(IMPUTING, dropout=0.0, accumulate=1, impute_at=(2,), steps=4)
+    settings = dataclasses.replace(IMPUTING, accumulate=1, impute_at=(2,), steps=4)
     gsure.train(files / "d.h5", tmp_path / "one", settings)
     (tmp_path / "settings.yaml").write_text(json.dumps(dataclasses.asdict(settings)))
     done = launch(2, "train", files / "d.h5", "--out", tmp_path / "two", "--config", tmp_path / "settings.yaml")
@@ -188,14 +199,13 @@ def test_two_processes_impute_what_one_imputes(files, tmp_path):
         assert a.get("loss", 0) == pytest.approx(b.get("loss", 0), rel=1e-3)
 
 
-def test_the_best_is_found_again_among_those_validated_on_imputed_signals(files, tmp_path):
-    gsure.train(files / "d.h5", tmp_path / "run", IMPUTING)
+def test_the_best_is_found_again_among_those_validated_on_imputed_signals(straight):
     validations = {
-        line["step"]: line["validation"]["estimate"]["mean"] for line in told(tmp_path / "run") if "validation" in line
+        line["step"]: line["validation"]["estimate"]["mean"] for line in told(straight) if "validation" in line
     }
-    assert final(tmp_path / "run").header["best"]["mean"] == validations[12]  # the only one since step 8
-    assert gsure.load(tmp_path / "run").schedule.T == IMPUTING.T
-    assert Run(tmp_path / "run").config.settings.impute_at == (4, 8)
+    assert final(straight).header["best"]["mean"] == validations[12]  # the only one since step 8
+    assert gsure.load(straight).schedule.T == IMPUTING.T
+    assert Run(straight).config.settings.impute_at == (4, 8)
 
 
 def test_steps_beyond_the_last_impute_nothing(files, tmp_path):

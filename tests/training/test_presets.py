@@ -79,6 +79,7 @@ def test_preset_takes_a_step_at_reduced_size(name, tmp_path):
         "batch": 4,
         "steps": 1,
         "held_out": 0.3,
+        "t_bins": 2,
     }
     settings = dataclasses.replace(Settings(**read_preset(name)), **reduced)
     gsure.train(tmp_path / "d.h5", tmp_path / "run", settings, clean=tmp_path / "c.h5")

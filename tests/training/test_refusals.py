@@ -3,6 +3,7 @@
 import dataclasses
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -14,15 +15,16 @@ import numpy as np
 import pytest
 import torch
 import yaml
-from running import QUICK, Scale, final, interrupt_at, launch, make_files, same, torchrun
+from running import QUICK, Scale, final, interrupt_at, make_files, same, torchrun
 
 import gsure
 from gsure.cli import main
 from gsure.data.sources import open_source
 from gsure.report import write_report
 from gsure.training import checkpoints
-from gsure.training.loop import Loop
+from gsure.training.loop import Loop, accelerated
 from gsure.training.run import Run
+from gsure.training.setup import setup
 
 
 @pytest.fixture(scope="module")
@@ -30,10 +32,21 @@ def files(tmp_path_factory):
     return make_files(tmp_path_factory.mktemp("digits"))
 
 
+@pytest.fixture(scope="module")
+def trained(files):
+    return gsure.train(files / "d.h5", files / "trained", dataclasses.replace(QUICK, steps=8)).path
+
+
+@pytest.fixture(scope="module")
+def straight(files):
+    """A run that was never stopped."""
+    return gsure.train(files / "d.h5", files / "straight", QUICK).path
+
+
 @pytest.fixture
-def run(files, tmp_path):
-    gsure.train(files / "d.h5", tmp_path / "run", dataclasses.replace(QUICK, steps=8))
-    return tmp_path / "run"
+def run(trained, tmp_path):
+    """A run of 8 steps, to be changed."""
+    return shutil.copytree(trained, tmp_path / "run")
 
 
 def bytes_of(folder: Path) -> dict[str, bytes]:
@@ -107,11 +120,12 @@ def test_a_damaged_log_is_named(files, run, line):
 
 
 @pytest.mark.parametrize("key", ["request", "data_request"])
-@pytest.mark.parametrize("value", [None, 5, [1], {}, {"command": "gsure"}, {"command": [1]}])
-def test_a_request_that_is_none_does_not_cost_the_run(files, run, key, value):
+def test_a_request_that_is_none_does_not_cost_the_run(files, run, key):
     config = yaml.safe_load((run / "config.yaml").read_text())
-    (run / "config.yaml").write_text(yaml.safe_dump(config | {key: value}))
-    assert gsure.inspect(run)["step"] == 8
+    for value in (None, [1], {}, {"command": "gsure"}, {"command": [1]}, 5):
+        (run / "config.yaml").write_text(yaml.safe_dump(config | {key: value}))
+        assert gsure.inspect(run)["step"] == 8
+        assert getattr(Run(run).config, key) == {}, "so that the rest sees no difference"
     gsure.train(files / "d.h5", run, QUICK, resume=True)
     write_report(run)
 
@@ -132,8 +146,7 @@ def test_resuming_without_a_checkpoint(files, run):
 
 
 @pytest.mark.parametrize("damage", ["truncated", "one byte", "empty", "foreign"])
-def test_a_damaged_checkpoint_is_passed_over_with_a_word(files, run, tmp_path, capsys, damage):
-    gsure.train(files / "d.h5", tmp_path / "straight", QUICK)
+def test_a_damaged_checkpoint_is_passed_over_with_a_word(files, run, straight, capsys, damage):
     latest = checkpoints.path_of(run / "checkpoints", 8)
     content = bytearray(latest.read_bytes())
     content[-100] ^= 1
@@ -148,7 +161,7 @@ def test_a_damaged_checkpoint_is_passed_over_with_a_word(files, run, tmp_path, c
     told = " ".join(capsys.readouterr().err.split())
     assert "step-00000008.safetensors is damaged" in told
     assert "Step 4 is taken instead" in told
-    assert same(run, tmp_path / "straight")
+    assert same(run, straight)
     assert (run / "checkpoints" / "damaged-00000008").read_bytes() == torn[damage]
 
 
@@ -246,12 +259,13 @@ def test_settings_that_make_no_sense(changed, match):
         dataclasses.replace(QUICK, **changed)
 
 
-def test_more_processes_than_samples(tmp_path):
+def test_more_processes_than_samples(tmp_path, monkeypatch):
     gsure.corrupt(open_source("digits"), tmp_path / "two.h5", gsure.corruption.Patches(p=0.4, size=2), 0.05, limit=2)
-    options = ["--out", tmp_path / "run", "--network", "mlp", "--batch", "2", "--held-out", "0.5"]
-    done = launch(2, "train", tmp_path / "two.h5", *options)
-    assert done.returncode != 0
-    assert "There are 2 processes, but only 1 measurements to train on" in done.stderr
+    settings = dataclasses.replace(QUICK, batch=2, held_out=0.5)
+    with accelerated() as accelerator:
+        monkeypatch.setattr(type(accelerator), "num_processes", 2)  # as under torchrun
+        with pytest.raises(ValueError, match="There are 2 processes, but only 1 measurements to train on"):
+            setup(accelerator, tmp_path / "two.h5", Run(tmp_path / "run"), settings, {})
     assert not (tmp_path / "run").exists()
 
 
@@ -499,7 +513,7 @@ def test_tensorboard_is_written_when_asked_and_named_when_missing(files, tmp_pat
         gsure.train(files / "d.h5", tmp_path / "other", QUICK, tensorboard=True)
 
 
-def test_a_run_is_whole_from_its_first_moment(files, tmp_path, monkeypatch):
+def test_a_run_is_whole_from_its_first_moment(files, straight, tmp_path, monkeypatch):
     """Stopped by an error in its very first step, a run can be resumed; before that there is no folder at all."""
     monkeypatch.setattr(Loop, "step", lambda *_: 1 / 0)
     with pytest.raises(ZeroDivisionError):
@@ -507,9 +521,8 @@ def test_a_run_is_whole_from_its_first_moment(files, tmp_path, monkeypatch):
     monkeypatch.undo()
     assert final(tmp_path / "run").step == 0
     gsure.train(files / "d.h5", tmp_path / "run", resume=True)
-    gsure.train(files / "d.h5", tmp_path / "straight", QUICK)
-    assert same(tmp_path / "run", tmp_path / "straight")
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["run", "straight"]
+    assert same(tmp_path / "run", straight)
+    assert [path.name for path in tmp_path.iterdir()] == ["run"]
 
 
 # The dry run

@@ -5,6 +5,7 @@ import importlib.util
 import itertools
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -31,40 +32,50 @@ def files(tmp_path_factory):
     return make_files(tmp_path_factory.mktemp("digits"))
 
 
+@pytest.fixture(scope="module")
+def straight(files):
+    """A run of TINY that was never stopped."""
+    return gsure.train(files / "d.h5", files / "straight", TINY).path
+
+
+@pytest.fixture(scope="module")
+def quick(files):
+    """The same of QUICK."""
+    return gsure.train(files / "d.h5", files / "quick", QUICK).path
+
+
 # Going on
 
 
 @pytest.mark.parametrize("stop", np.random.default_rng(0).integers(1, 11, 3).tolist())
-def test_a_resumed_run_equals_one_that_was_never_stopped_bit_for_bit(files, tmp_path, monkeypatch, stop):
-    gsure.train(files / "d.h5", tmp_path / "straight", TINY)
+def test_a_resumed_run_equals_one_that_was_never_stopped_bit_for_bit(files, straight, tmp_path, monkeypatch, stop):
     with monkeypatch.context() as patch:
         interrupt_at(patch, stop)
         gsure.train(files / "d.h5", tmp_path / "stopped", TINY)
     assert final(tmp_path / "stopped").step == stop + 1 < TINY.steps
     gsure.train(files / "d.h5", tmp_path / "stopped", resume=True)
-    assert same(tmp_path / "straight", tmp_path / "stopped")
-    validations = [[line for line in told(tmp_path / name) if "validation" in line] for name in ("straight", "stopped")]
+    assert same(straight, tmp_path / "stopped")
+    validations = [[line for line in told(run) if "validation" in line] for run in (straight, tmp_path / "stopped")]
     assert validations[0] == validations[1]
 
 
-def test_resuming_without_the_optimizer_or_the_average_would_be_noticed(files, tmp_path, monkeypatch):
+def test_resuming_without_the_optimizer_or_the_average_would_be_noticed(files, straight, tmp_path):
     """The control of the test above: what it compares does depend on each part of a checkpoint."""
-    gsure.train(files / "d.h5", tmp_path / "straight", TINY)
+    gsure.train(files / "d.h5", tmp_path / "begun", dataclasses.replace(TINY, steps=4))
     for part in ("network", "ema", "optimizer"):
         out = tmp_path / part
-        gsure.train(files / "d.h5", out, dataclasses.replace(TINY, steps=4))
+        shutil.copytree(tmp_path / "begun", out)
         found = final(out)
         changed = {name: value * 1.01 if name.startswith(part) else value for name, value in found.tensors.items()}
         checkpoints.write(found.path, changed, found.header)
         gsure.train(files / "d.h5", out, TINY, resume=True)
-        assert not same(tmp_path / "straight", out)
+        assert not same(straight, out)
 
 
-def test_a_run_can_be_given_more_steps(files, tmp_path):
-    gsure.train(files / "d.h5", tmp_path / "straight", TINY)
+def test_a_run_can_be_given_more_steps(files, straight, tmp_path):
     gsure.train(files / "d.h5", tmp_path / "longer", dataclasses.replace(TINY, steps=5))
     gsure.train(files / "d.h5", tmp_path / "longer", TINY, resume=True)
-    assert same(tmp_path / "straight", tmp_path / "longer")
+    assert same(straight, tmp_path / "longer")
     assert Run(tmp_path / "longer").config.settings.steps == 12
 
 
@@ -77,24 +88,23 @@ def test_sigterm_saves_and_says_how_to_go_on(files, tmp_path, monkeypatch, capsy
     assert final(tmp_path / "run").step == 6
 
 
-def test_lines_logged_after_the_checkpoint_are_forgotten_when_the_run_goes_on(files, tmp_path):
-    gsure.train(files / "d.h5", tmp_path / "straight", QUICK)
+def test_lines_logged_after_the_checkpoint_are_forgotten_when_the_run_goes_on(files, quick, tmp_path):
     out = tmp_path / "run"
-    gsure.train(files / "d.h5", out, QUICK)
+    shutil.copytree(quick, out)
     checkpoints.path_of(out / "checkpoints", 12).unlink()
     with (out / "metrics.jsonl").open("a") as file:
         file.write('{"step": 13, "lo')  # killed while writing
     gsure.train(files / "d.h5", out, resume=True)
-    assert told(out) == told(tmp_path / "straight")
+    assert told(out) == told(quick)
 
 
 # Many processes
 
 
-@pytest.mark.parametrize("objective", ["tweedie", "gsure-y"])
-def test_two_processes_compute_what_one_computes(files, tmp_path, objective):
+@pytest.mark.parametrize("settings", [TINY, dataclasses.replace(QUICK, objective="gsure-y")], ids=["unet", "gsure-y"])
+def test_two_processes_compute_what_one_computes(files, tmp_path, settings):
     """Without dropout, whose mask is drawn for the part of the batch that a process computes."""
-    settings = dataclasses.replace(TINY, dropout=0.0, objective=objective, steps=6, accumulate=1)
+    settings = dataclasses.replace(settings, dropout=0.0, steps=6, accumulate=1)
     gsure.train(files / "d.h5", tmp_path / "one", settings)
     (tmp_path / "settings.yaml").write_text(json.dumps(dataclasses.asdict(settings)))
     done = launch(2, "train", files / "d.h5", "--out", tmp_path / "two", "--config", tmp_path / "settings.yaml")
@@ -331,11 +341,10 @@ def test_data_in_fourier_space_and_masks_as_input_train_too(tmp_path):
     assert (tmp_path / "run" / "denoised" / "step-00000012.png").stat().st_size > 1000
 
 
-def test_pictures_and_validation_do_not_disturb_training(files, tmp_path):
-    gsure.train(files / "d.h5", tmp_path / "plain", TINY)
+def test_pictures_and_validation_do_not_disturb_training(files, straight, tmp_path):
     shown = dataclasses.replace(TINY, picture_every=4, checkpoint_every=3, validate_on=4)
     gsure.train(files / "d.h5", tmp_path / "shown", shown, clean=files / "c.h5")
-    assert same(tmp_path / "plain", tmp_path / "shown")
+    assert same(straight, tmp_path / "shown")
     assert len(list((tmp_path / "shown" / "samples").iterdir())) == 3
 
 
@@ -352,16 +361,17 @@ def test_a_network_in_evaluation_mode_is_trained_in_training_mode(files, tmp_pat
     assert modes == {True}
 
 
-def test_a_run_killed_at_random_moments_ends_as_if_it_had_not_been(tmp_path):
+def test_a_run_killed_at_random_moments_ends_as_if_it_had_not_been(tmp_path, monkeypatch):
     """Three times; bench/kill.py does it thirty times."""
     spec = importlib.util.spec_from_file_location("kill", ROOT / "bench" / "kill.py")
     kill = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(kill)
+    monkeypatch.setattr(kill, "OPTIONS", [*kill.OPTIONS, "--network", "mlp"])  # starts in half the time
     kills = kill.killed_runs(3, tmp_path, seed=0)  # raises if a file is damaged, too much is lost, or the end differs
     assert len(kills) == 3
 
 
-def test_a_run_killed_in_the_middle_of_writing_goes_on_from_the_checkpoint_before(files, tmp_path):
+def test_a_run_killed_in_the_middle_of_writing_goes_on_from_the_checkpoint_before(files, quick, tmp_path):
     code = (
         "import os, signal, sys; sys.path.insert(0, sys.argv[3]); import gsure; from running import QUICK\n"
         "from gsure.training import checkpoints; save = checkpoints.save_file\n"
@@ -378,8 +388,7 @@ def test_a_run_killed_in_the_middle_of_writing_goes_on_from_the_checkpoint_befor
     assert list((out / "checkpoints").glob(".*.tmp"))
     assert final(out).step == 4
     gsure.train(files / "d.h5", out, resume=True)
-    gsure.train(files / "d.h5", tmp_path / "straight", QUICK)
-    assert same(out, tmp_path / "straight")
+    assert same(out, quick)
     assert not list((out / "checkpoints").glob(".*.tmp"))
 
 

@@ -15,8 +15,8 @@ from gsure.data.measurements import Measurements, Signals, open_measurements
 from gsure.evaluation import record as records
 from gsure.evaluation.reference import Reference, features_of, features_of_reference, pixels_of
 from gsure.files import Request, record_request
+from gsure.metrics.distributions import SignalSet, compare
 from gsure.metrics.features import Features, open_features
-from gsure.metrics.samples import SignalSet, compare
 from gsure.random import Stream, generators, keyed_generator
 from gsure.training.settings import Config
 

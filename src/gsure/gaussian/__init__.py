@@ -5,21 +5,18 @@ several structures, of which `fit_gaussian` chooses the one that predicts hidden
 
 | module | what it has |
 |---|---|
-| `base` | `Gaussian`: mean, std, draw |
-| `structured` | covariances of blocks: of all entries, or of rows in hybrid space |
-| `phase` | rows relative to a phase reference, for complex images of smooth phase |
-| `given` | posterior means for drawing in context: measured entries once, missing ones at many noise levels |
-| `referenced` | linear algebra of rows relative to a phase reference |
+| `base` | `Gaussian`: mean, std, draw; `Given`: what it makes of measured entries, for drawing in context |
+| `blocks` | covariances of blocks: of all entries, or of rows in hybrid space |
+| `phase`, `referenced` | rows relative to a phase reference, for complex images of smooth phase; their linear algebra |
 | `stationary` | a power spectrum, for everything else |
-| `coordinates`, `blocks`, `moments` | vectors of entries, their posterior, and their second moments |
+| `coordinates`, `moments` | vectors of entries, and their second moments |
 | `fit` | which structure, and with which options |
 | `store` | the file |
 """
 
-from gsure.gaussian.base import Gaussian
+from gsure.gaussian.base import Gaussian, filled
 from gsure.gaussian.coordinates import as_complex, as_pairs, with_conjugates
 from gsure.gaussian.fit import About, Fitted, fit_gaussian
-from gsure.gaussian.given import filled
 from gsure.gaussian.store import load_gaussian, save_gaussian
 
 __all__ = [

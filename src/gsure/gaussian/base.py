@@ -1,7 +1,8 @@
 """A Gaussian prior of signals, x̄ ~ N(μ, C): its posterior given a measurement is known in closed form."""
 
 from abc import ABC, abstractmethod
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass
+from typing import Any
 
 import torch
 from jaxtyping import Float, Shaped
@@ -10,8 +11,8 @@ from torch import Tensor
 from gsure.measurement import Measurement
 from gsure.random import Seed
 
-if TYPE_CHECKING:
-    from gsure.gaussian.given import Given
+EstimateAndPhase = tuple[Float[Tensor, "k *n"], Shaped[Tensor, "k p h w"] | None]
+"""E[x̄ | ...], and the phase reference of each image, of modulus 1, if the Gaussian uses one."""
 
 
 class Gaussian(ABC):
@@ -40,8 +41,6 @@ class Gaussian(ABC):
 
         Neighbours are not used: where all entries are seen, they would add little.
         """
-        from gsure.gaussian.given import SolvedAnew
-
         return SolvedAnew(self.single, measurement)
 
     @abstractmethod
@@ -91,3 +90,37 @@ class Gaussian(ABC):
     @abstractmethod
     def state(self) -> tuple[dict[str, Tensor], dict[str, Any]]:
         """Tensors and JSON from which it can be made again."""
+
+
+class Given(ABC):
+    """What `Gaussian.given` makes of b measurements."""
+
+    @abstractmethod
+    def mean_and_phase(self, missing: Float[Tensor, "k *n"], level: float) -> EstimateAndPhase:
+        """E[x̄ | ȳ, missing entries with noise of std `level`], and the phase reference.
+
+        `missing` has a value for each entry; those of measured entries are not used. Sample j belongs to measurement j mod b.
+        """
+
+
+@dataclass(frozen=True, eq=False)
+class SolvedAnew(Given):
+    """For any Gaussian: each level is a measurement of its own, in which nothing is missing."""
+
+    gaussian: Gaussian
+    measurement: Measurement
+
+    def mean_and_phase(self, missing: Float[Tensor, "k *n"], level: float) -> EstimateAndPhase:
+        return self.gaussian.mean_and_phase(filled(self.measurement, missing, level))
+
+
+def filled(measurement: Measurement, missing: Float[Tensor, "k *n"], level: float) -> Measurement:
+    """The measurements, repeated, with these values at this noise where entries are missing."""
+    times = len(missing) // len(measurement)
+    ybar, mask = measurement.ybar.repeat(times, *[1] * (missing.ndim - 1)), _repeated(measurement.mask, times)
+    std = torch.where(mask == 1, _repeated(measurement.std, times), missing.new_full((), level))
+    return Measurement._trusted(torch.where(mask == 1, ybar, missing), missing.new_ones([1] * missing.ndim), std)
+
+
+def _repeated(part: Tensor, times: int) -> Tensor:
+    return part if len(part) == 1 else part.repeat(times, *[1] * (part.ndim - 1))

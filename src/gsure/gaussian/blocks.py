@@ -1,4 +1,4 @@
-"""Gaussian blocks of vectors in closed form: posterior mean, variance and draws, given what was measured.
+"""Gaussians with a covariance of blocks, of all entries or of rows in hybrid space: posterior mean, std and draws.
 
     v ~ N(μ, C),    ȳ = P v + z,    E[v | ȳ] = μ + C P (P C P + std²)⁻¹ (ȳ - P μ).
 
@@ -7,12 +7,19 @@ A block can be given its neighbours too: C is then the covariance of a window of
 
 from dataclasses import dataclass, replace
 from functools import cached_property
+from typing import Any
 
 import torch
-from jaxtyping import Bool, Int, Shaped
+from jaxtyping import Bool, Float, Int, Shaped
 from torch import Tensor
 
-from gsure.gaussian.coordinates import Vectors
+from gsure.gaussian.base import Gaussian
+from gsure.gaussian.coordinates import Coordinates, Vectors
+from gsure.measurement import Measurement
+from gsure.random import Generators, Seed, as_generators, normal
+
+AT_ONCE = 2**24
+"""Entries of covariances that are gathered at once: more samples are taken in turns."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -109,3 +116,141 @@ class Blocks:
         inner = inner + torch.diag_embed(torch.where(valid, noise, 1.0)).to(inner)
         cross = self.covariance[:, self._middle][:, :, index].movedim(1, 2) * valid[..., None, :]
         return cross, torch.linalg.cholesky(inner)
+
+
+@dataclass(frozen=True, eq=False)
+class BlockGaussian(Gaussian):
+    """v ~ N(μ, C) in some coordinates, block by block.
+
+    Draws of windows of blocks are correlated from block to block, by a Markov chain with the covariance of neighbours; for
+    single blocks they are exact.
+    """
+
+    coordinates: Coordinates
+    blocks: Blocks
+
+    @property
+    def real_images(self) -> bool:
+        return self.coordinates.real_images
+
+    def to(self, device: torch.device | str) -> "BlockGaussian":
+        return replace(self, blocks=self.blocks.to(torch.float32, device))
+
+    def state(self) -> tuple[dict[str, Tensor], dict[str, Any]]:
+        header = {"window": self.blocks.window, **self.coordinates.header()}
+        return {"mean": self.blocks.mean, "covariance": self.blocks.covariance}, header
+
+    def mean(self, measurement: Measurement) -> Float[Tensor, "b *n"]:
+        found = self.blocks.posterior_mean(self.coordinates.vectors(measurement))
+        return self.coordinates.spectral(found).to(measurement.ybar)
+
+    def denoise(self, ybar: Float[Tensor, "b *n"], sigma: Float[Tensor, " b"]) -> Float[Tensor, "b *n"]:
+        """Block by block: neighbours would add little where nothing is missing."""
+        fully = Measurement._trusted(ybar, ybar.new_ones([1] * ybar.ndim), sigma.reshape(-1, *[1] * (ybar.ndim - 1)))
+        values, _, variance = self.coordinates.vectors(fully)
+        eigenvalues, rotation = self._eigen
+        gain = eigenvalues / (eigenvalues + variance[:, :1, None])  # b, r, w
+        turned = torch.einsum("rvw,brv->brw", rotation.conj(), values - self.blocks.mean)
+        found = self.blocks.mean + torch.einsum("rvw,brw->brv", rotation, gain * turned)
+        return self.coordinates.spectral(found).to(ybar)
+
+    @cached_property
+    def _eigen(self) -> tuple[Float[Tensor, "r w"], Shaped[Tensor, "r w w"]]:
+        values, vectors = torch.linalg.eigh(self.blocks.own)
+        return values.clamp(min=0), vectors
+
+    @property
+    def variances(self) -> Float[Tensor, " k"]:
+        return self._eigen[0].flatten() / (2 if self.coordinates.pairs else 1)
+
+    @cached_property
+    def single(self) -> "BlockGaussian":
+        """Each block on its own."""
+        return replace(self, blocks=replace(self.blocks, covariance=self.blocks.own.contiguous(), window=1))
+
+    def std(self, measurement: Measurement) -> Float[Tensor, "b *n"]:
+        """√ of diag(T (C - Z Zᴴ) Tᴴ), where T turns vectors into signals."""
+        total = self._prior_variance
+        parts = []
+        for some in self._parts(measurement):
+            explained = self.blocks.explained(self.coordinates.vectors(some))
+            parts.append((total - self._power(explained)).clamp(min=0).sqrt())
+        return torch.cat(parts).to(measurement.ybar)
+
+    def draw(self, measurement: Measurement, generator: Seed) -> Float[Tensor, "b *n"]:
+        """A draw from the prior, corrected by the posterior mean of its residual."""
+        ybar, mask, std = measurement.ybar, measurement.mask, measurement.std
+        generator = as_generators(generator, ybar.device)
+        drawn = self.coordinates.spectral(self._prior(ybar, generator)).to(ybar)
+        noise = std * normal(ybar.shape, generator, ybar)
+        centred = replace(self, blocks=replace(self.blocks, mean=torch.zeros_like(self.blocks.mean)))
+        residual = Measurement._trusted(mask * (ybar - drawn - noise), mask, std)
+        return drawn + centred.mean(residual)
+
+    def centred(self, measurement: Measurement) -> "BlockGaussian":
+        """Without windows: the gains of overlapping windows are not symmetric."""
+        blocks = self.blocks
+        mean = torch.zeros_like(blocks.mean)
+        return replace(self, blocks=Blocks(mean, blocks.own, neighbours=blocks.neighbours, positions=blocks.positions))
+
+    def _parts(self, measurement: Measurement) -> list[Measurement]:
+        kept = int(measurement.mask.expand_as(measurement.ybar)[:, 0].flatten(1).sum(1).max())
+        kept = kept // self.coordinates.neighbours if self.coordinates.blocks > 1 else kept
+        size = self.blocks.window * max(1, kept) * (self.blocks.width + self.blocks.window * max(1, kept))
+        at_once = max(1, AT_ONCE // (len(self.blocks.mean) * size))
+        return [measurement[k : k + at_once] for k in range(0, len(measurement), at_once)]
+
+    @property
+    def _prior_variance(self) -> Float[Tensor, "1 *n"]:
+        root = torch.linalg.cholesky(_loaded(self.blocks.own))
+        return self._power(root[None])
+
+    def _power(self, columns: Shaped[Tensor, "b r w k"]) -> Float[Tensor, "b *n"]:
+        """Σ_k of the squared signals of the k-th columns; of a complex signal, half in each part."""
+        b, _, _, k = columns.shape
+        signals = self.coordinates.signals(columns.movedim(3, 1).flatten(0, 1))
+        power = signals.unflatten(0, (b, k)).square().sum(1)
+        if not self.coordinates.is_complex:
+            return power
+        both = (power[:, 0::2] + power[:, 1::2]) / 2
+        return both.repeat_interleave(2, 1)
+
+    def _prior(self, like: Tensor, generator: Generators) -> Shaped[Tensor, "b r w"]:
+        """Draws of v."""
+        blocks, width = self.blocks, self.blocks.width
+        count = len(blocks.mean) * width
+        white = normal(like.shape, generator, like).flatten(1)
+        if self.coordinates.is_complex:
+            white = torch.complex(white[:, :count], white[:, count : 2 * count]) / 2**0.5
+        white = white[:, :count].reshape(len(like), len(blocks.mean), width).to(blocks.mean.dtype)
+        if blocks.window == 1:
+            root = torch.linalg.cholesky(_loaded(blocks.own))
+            return blocks.mean + torch.einsum("rvw,brw->brv", root, white)
+        steps, roots = self._chain()
+        drawn: list[Tensor] = []
+        for r in range(len(blocks.mean)):
+            fresh = white[:, r] @ roots[r].mT
+            first = r % blocks.neighbours == 0
+            drawn.append(fresh if first else drawn[-1] @ steps[r].mT + fresh)
+        return blocks.mean + torch.stack(drawn, 1)
+
+    def _chain(self) -> tuple[Shaped[Tensor, "r w w"], Shaped[Tensor, "r w w"]]:
+        """v_r = A_r v_{r-1} + B_r ε with the covariances of blocks r and r - 1, and of the two."""
+        blocks, width = self.blocks.to(torch.float64), self.blocks.width
+        middle = blocks.window // 2 * width
+        joint = blocks.covariance[:, middle - width : middle + width, middle - width : middle + width]
+        before, own, across = joint[:, :width, :width], joint[:, width:, width:], joint[:, width:, :width]
+        steps = torch.linalg.solve(_loaded(before, own), across.mH).mH
+        is_first = torch.arange(len(own), device=own.device) % blocks.neighbours == 0
+        rest = torch.where(is_first[:, None, None], own, own - steps @ across.mH)
+        kind = self.blocks.mean.dtype
+        return steps.to(kind), torch.linalg.cholesky(_loaded(rest, own)).to(kind)
+
+
+def _loaded(
+    covariance: Shaped[Tensor, "r w w"], scale: Shaped[Tensor, "r w w"] | None = None
+) -> Shaped[Tensor, "r w w"]:
+    """With a small share of the variance `scale` on the diagonal, so that it can be factorised."""
+    size = (covariance if scale is None else scale).diagonal(dim1=1, dim2=2).real.mean(1).clamp(min=1e-12)
+    eye = torch.eye(covariance.shape[-1], dtype=covariance.dtype, device=covariance.device)
+    return (covariance + covariance.mH) / 2 + 1e-5 * size[:, None, None] * eye

@@ -20,13 +20,12 @@ from torch import Tensor
 from gsure.basis import Basis, Fourier
 from gsure.display import bar, number
 from gsure.gaussian.base import Gaussian
-from gsure.gaussian.blocks import Blocks
+from gsure.gaussian.blocks import BlockGaussian, Blocks
 from gsure.gaussian.coordinates import Coordinates, Entries, Rows, as_complex, unpack_hermitian
 from gsure.gaussian.moments import Moments
 from gsure.gaussian.phase import Reference, ReferencedGaussian
 from gsure.gaussian.referenced import as_parts, to_image
 from gsure.gaussian.stationary import StationaryGaussian
-from gsure.gaussian.structured import BlockGaussian
 from gsure.measurement import Measurement, draw_hidden
 from gsure.random import Stream, keyed_generator
 

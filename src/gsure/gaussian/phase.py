@@ -17,10 +17,10 @@ from torch import Tensor
 
 from gsure.gaussian.base import Gaussian
 from gsure.gaussian.coordinates import Rows, Vectors
-from gsure.gaussian.given import Turned
 from gsure.gaussian.referenced import (
     GivenReferenced,
     System,
+    Turned,
     as_parts,
     entries_at,
     first_entries,

@@ -1,13 +1,23 @@
-"""Linear algebra of image rows relative to a phase reference u: vectors [Re; Im] of conj(u) · row, and entries of spectra."""
+"""Linear algebra of image rows relative to a phase reference u: vectors [Re; Im] of conj(u) · row, and entries of spectra.
 
-from dataclasses import dataclass
+Drawing in context asks for E[v | measured entries, missing ones with noise s] at many levels s, for several draws of one
+measurement. Only s and the values of the missing entries change. So the posterior given the measured entries is found once,
+and its covariance at the missing entries is turned to its eigenvectors:
+
+    v | ȳ ~ N(m, S),    A S Aᵀ = U diag(λ) Uᵀ,    E[v | ȳ, A v + s · noise = z] = m + S Aᵀ U diag(1/(λ + s²)) Uᵀ (z - A m),
+
+where A takes the missing entries. Each level then costs two products with matrices, instead of a system to be solved.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, fields
 
 import torch
 from jaxtyping import Float, Int, Shaped
 from torch import Tensor
 
+from gsure.gaussian.base import EstimateAndPhase, Given
 from gsure.gaussian.coordinates import Rows, centred
-from gsure.gaussian.given import EstimateAndPhase, Given, Turned
 
 
 @dataclass(frozen=True, eq=False)
@@ -30,6 +40,36 @@ class System:
         """Σ over samples of Aᵀ (A C Aᵀ + std²)⁻¹ A."""
         half = torch.linalg.solve_triangular(self.factor, self.matrix, upper=False).flatten(1, 2)
         return half.mT @ half
+
+
+@dataclass(frozen=True, eq=False)
+class Turned:
+    """m (r, b, v), A (r, b, k, v), the eigenvectors U (r, b, k, k), S Aᵀ U (r, b, v, k) and the eigenvalues λ (r, b, k)."""
+
+    mean: Tensor
+    matrix: Tensor
+    rotation: Tensor
+    response: Tensor
+    eigenvalues: Tensor
+
+    @staticmethod
+    def of(mean: Tensor, matrix: Tensor, covariance: Tensor) -> "Turned":
+        """From m, A and S (r, b, v, v)."""
+        across = covariance @ matrix.mT  # S Aᵀ
+        eigenvalues, rotation = torch.linalg.eigh(matrix @ across)
+        return Turned(mean, matrix, rotation, across @ rotation, eigenvalues.clamp(min=0))
+
+    @staticmethod
+    def cat(parts: Sequence["Turned"]) -> "Turned":
+        """Of all measurements."""
+        names = [field.name for field in fields(Turned)]
+        return Turned(*(torch.cat([getattr(part, name) for part in parts], 1) for name in names))
+
+    def posterior_mean(self, values: Float[Tensor, "d r b k"], level: float) -> Float[Tensor, "d r b v"]:
+        """E[v | ȳ, z = `values`], for d draws of each measurement."""
+        away = values.movedim(0, 2) - (self.matrix @ self.mean[..., None]).mT  # r, b, d, k
+        turned = (away @ self.rotation) / (self.eigenvalues[..., None, :] + level**2)
+        return (self.mean[..., None, :] + turned @ self.response.mT).movedim(2, 0)
 
 
 @dataclass(frozen=True, eq=False)

@@ -12,12 +12,11 @@ from torch import Tensor
 from gsure.basis import Basis
 from gsure.files import replacing
 from gsure.gaussian.base import Gaussian
-from gsure.gaussian.blocks import Blocks
+from gsure.gaussian.blocks import BlockGaussian, Blocks
 from gsure.gaussian.coordinates import Coordinates, Entries, Rows
 from gsure.gaussian.fit import Fitted
 from gsure.gaussian.phase import Reference, ReferencedGaussian
 from gsure.gaussian.stationary import StationaryGaussian
-from gsure.gaussian.structured import BlockGaussian
 
 FORMAT = "gsure gaussian"
 VERSION = 1

@@ -29,10 +29,9 @@ from gsure.measurement import Measurement
 from gsure.random import Generators, Stream, generators
 from gsure.restoration import ddrm
 from gsure.sampling import evaluating
-from gsure.training.curriculum import Stage
 from gsure.training.examples import Examples
 from gsure.training.settings import Settings
-from gsure.training.tasks import Restoring, Tasks
+from gsure.training.tasks import Restoring, Stage, Tasks
 
 BATCHES_PER_CHUNK = 16
 RESIDUALS_FROM, PSEUDO_COUNT = 256, 0.2

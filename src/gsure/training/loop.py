@@ -29,12 +29,11 @@ from gsure.files import show_resumption
 from gsure.random import Stream, generators
 from gsure.training import checkpoints
 from gsure.training.checkpoints import TrainState, Unread, Weights
-from gsure.training.curriculum import Curriculum, Stage
 from gsure.training.examples import Examples
 from gsure.training.model import choose_device
 from gsure.training.run import Log, Run
 from gsure.training.settings import Config, Settings
-from gsure.training.tasks import Restoring, Task
+from gsure.training.tasks import Curriculum, Restoring, Stage, Task
 from gsure.training.validation import draw_denoised, draw_samples, validate, validate_prediction
 
 Part = tuple[np.ndarray, np.ndarray]

@@ -1,4 +1,4 @@
-"""What a training step asks of the denoiser. All samples of a step have the same task; steps take turns.
+"""What a training step asks of the denoiser, and when. All samples of a step have the same task; steps take turns.
 
 | task | the denoiser sees | the loss counts |
 |---|---|---|
@@ -6,7 +6,8 @@
 | `Restoring` | a part of the measurement, at its own noise | measured entries that were hidden |
 | `Drawing` | the same, and the rest of an imputed signal at some noise level | measured entries that were hidden |
 
-The first trains generation, the second restoration in one call, the third posterior draws.
+The first trains generation, the second restoration in one call, the third posterior draws. A `Curriculum` says what the
+network learns from, and which tasks it gets, as training proceeds.
 """
 
 import math
@@ -16,7 +17,7 @@ from typing import NamedTuple, Protocol, runtime_checkable
 import torch
 from torch import Tensor
 
-from gsure.denoiser import BaseDenoiser
+from gsure.denoiser import BaseDenoiser, NetworkDenoiser
 from gsure.gaussian import Fitted
 from gsure.objective import Objective, Prediction
 from gsure.random import Generators, Stream, keyed_generator, normal, uniform
@@ -126,3 +127,34 @@ def _gaussian_error(prediction: Prediction, prior: Fitted, examples: Examples) -
     away = prior.gaussian.mean(shown) - pair.target.ybar
     error = float((pair.target.mask * (1 - shown.mask) * away**2).flatten(1).mean())
     return error if error > 0 else 1.0
+
+
+class Stage(NamedTuple):
+    """A stretch of training: what to learn from, what was held out, and the tasks, of which each step has the next."""
+
+    examples: Examples
+    held_out: Examples | None
+    tasks: tuple[Task, ...]
+
+
+@runtime_checkable
+class Curriculum(Protocol):
+    @property
+    def changes_at(self) -> tuple[int, ...]:
+        """Steps at which the stage changes."""
+
+    def at(self, step: int, averaged: NetworkDenoiser) -> Stage:
+        """The stage after this many steps; `averaged` is the model after these steps."""
+
+
+@dataclass(frozen=True)
+class Unchanging:
+    """The same from the first step to the last."""
+
+    examples: Examples
+    held_out: Examples | None
+    tasks: tuple[Task, ...]
+    changes_at: tuple[int, ...] = ()
+
+    def at(self, step: int, averaged: NetworkDenoiser) -> Stage:
+        return Stage(self.examples, self.held_out, self.tasks)

@@ -21,17 +21,16 @@ from gsure.files import record_request, show_resumption
 from gsure.gaussian import Fitted
 from gsure.training.auto import choose_settings, fit_to_budget
 from gsure.training.checkpoints import TrainState
-from gsure.training.curriculum import Curriculum, Unchanging
 from gsure.training.examples import Examples
 from gsure.training.imputation import Imputing
-from gsure.training.judgement import judge_run
 from gsure.training.loop import Loop, accelerated
 from gsure.training.model import choose_device, make_objective
 from gsure.training.prior import fit_prior, open_prior
 from gsure.training.run import Log, Run, peak_memory, summary_writer
 from gsure.training.settings import Settings
 from gsure.training.setup import Ready, setup
-from gsure.training.tasks import Task, make_tasks
+from gsure.training.tasks import Curriculum, Task, Unchanging, make_tasks
+from gsure.training.validation import judge_run
 
 FITTED_TO_TIME = 300
 """Measurements to which a dry run fits its Gaussian: enough to time steps with it."""
