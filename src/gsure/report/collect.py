@@ -62,6 +62,11 @@ class Trained:
         return [(line["step"], line["validation"]) for line in self.lines if "validation" in line]
 
     @property
+    def validates_restoration(self) -> bool:
+        """Whether it was validated by restoration in one call, at no timestep, and not by denoising."""
+        return bool(self.validations) and not self.validations[-1][1].get("t_bins")
+
+    @property
     def step(self) -> int:
         return max((line["step"] for line in self.lines), default=0)
 

@@ -32,6 +32,14 @@ METRICS = {
     "true": ("Error on measurements, true", "computed with the clean signals"),
 }
 """Title and meaning of each metric."""
+RESTORING = {
+    "estimate": (
+        "Error on hidden entries",
+        "measured entries that were hidden, as a share of the Gaussian prior's error",
+    ),
+    "full": ("Error of restorations", "mean squared distance from the clean signal"),
+}
+"""The same, where validation restores in one call."""
 VARIANTS = {
     "draw": "one draw",
     "baseline": "no model",
@@ -80,7 +88,8 @@ def headline(facts: Facts) -> Table | None:
     if base is not None and not _has_denoising(facts):
         first = base.rows[0]
         note = f"{first.note}; lower is better"
-        rows.append(Row(f"Denoising: {first.title}", note, (Cell("–"), *first.cells)))  # it has no floor
+        task = "Restoration in one call" if facts.main.validates_restoration else "Denoising"
+        rows.append(Row(f"{task}: {first.title}", note, (Cell("–"), *first.cells)))  # it has no floor
     for group in groups:
         names = list(group[0].values["metrics"])
         if chosen := next((name for name in FIRST if name in names), next(iter(names), None)):
@@ -100,9 +109,13 @@ def details(facts: Facts) -> list[Table]:
 
 
 def validation_table(facts: Facts) -> Table | None:
-    """Validation errors at the last checkpoint of each run. They need no other command, and some need no clean data."""
-    runs = facts.runs
-    last = {run.path: run.validations[-1][1] if run.validations else {} for run in runs}
+    """Validation errors at the last checkpoint of each run. They need no other command, and some need no clean data.
+
+    They can be compared among runs that were validated like the main one.
+    """
+    restores = facts.main.validates_restoration
+    runs = [run for run in facts.runs if run.validations and run.validates_restoration == restores]
+    last = {run.path: run.validations[-1][1] for run in runs}
     one = thing(facts.main.config.data_info)
     rows = []
     for name in ("full", "estimate", "true"):
@@ -112,20 +125,21 @@ def validation_table(facts: Facts) -> Table | None:
             Cell(with_error(values[run.path], last[run.path][name]["se"]), compare(facts, run, values, "lower"))
             if run.path in values
             else Cell("–")
-            for run in runs
+            for run in facts.runs
         ]
         if values:
-            title, note = (text.replace("signal", one) for text in METRICS[name])
+            title, note = (text.replace("signal", one) for text in (RESTORING if restores else METRICS)[name])
             rows.append(Row(title, note, tuple(cells)))
     if not rows:
         return None
-    caption = (
-        "Denoising error: mean squared error over all noise levels, on held-out data, at the last checkpoint, ± its standard "
-        "error. Lower is better."
-    )
-    if (weighting := facts.main.config.settings.weighting) != "x":
+    what = "Denoising error: mean squared error over all noise levels"
+    if restores:
+        what = "Restoration in one call: squared error"
+    caption = f"{what}, on held-out data, at the last checkpoint, ± its standard error. Lower is better."
+    weighting = facts.main.config.settings.weighting
+    if weighting != "x" and not restores:
         caption += f" Noise levels are weighted as in training (--weighting {weighting})."
-    return Table(caption, ("", *(run.label for run in runs)), tuple(rows))
+    return Table(caption, ("", *(run.label for run in facts.runs)), tuple(rows))
 
 
 def compare(facts: Facts, run: Trained, values: dict[Any, float], better: str) -> tuple[str, ...]:
@@ -153,7 +167,7 @@ def errors(facts: Facts) -> dict[Path, float]:
     """The denoising error of each run on fully sampled signals."""
     if _has_denoising(facts):
         return _by_run(facts, "denoising", "full")
-    last = [(run, run.validations[-1][1]) for run in facts.runs if run.validations]
+    last = [(run, run.validations[-1][1]) for run in facts.runs if run.validations and not run.validates_restoration]
     return {run.path: result["full"]["mean"] for run, result in last if "full" in result}
 
 
@@ -257,8 +271,11 @@ def _how(facts: Facts, evaluation: Evaluation) -> str:
 def how_drawn(made_of: dict[str, Any]) -> str:
     """The sampler, or the restoration method, and its cost."""
     steps = f"{number(made_of.get('steps'))} sampling steps"
+    if made_of.get("method") == "gaussian":
+        return "Gaussian prior"
     if made_of.get("method"):
-        return f"{made_of['method']}, {number(made_of.get('draws'))} draws with {steps} each"
+        by = f"one call, and {made_of.get('drawn_by')}" if made_of["method"] == "mean" else str(made_of["method"])
+        return f"{by}: {number(made_of.get('draws'))} draws with {steps} each"
     return f"{made_of.get('sampler')} with {steps}"
 
 
@@ -279,7 +296,7 @@ def hidden_table(facts: Facts) -> Table | None:
 
 def _table_of_restorations(facts: Facts, prefix: str, caption: str) -> Table | None:
     kinds = {"baseline": "no model", "total variation": "total variation", "gaussian": "Gaussian prior"}
-    kinds |= {"draw": "one draw", "mean": "mean of draws"}
+    kinds |= {"draw": "one draw", "mean": "restored"}
     found = [drawn for drawn in facts.restorations if f"{prefix}mean" in drawn.summary]
     kinds = {kind: name for kind, name in kinds.items() if any(f"{prefix}{kind}" in drawn.summary for drawn in found)}
     rows = [
