@@ -76,8 +76,10 @@ class Trained:
 
     @property
     def best_step(self) -> int | None:
-        """The step of the checkpoint with the smallest validation error."""
-        return min(self.validations, key=lambda line: line[1]["estimate"]["mean"], default=(None,))[0]
+        """The step of the checkpoint with the smallest validation error, since signals were last imputed."""
+        changed = max((at for at in self.config.settings.impute_at if at < self.step), default=0)
+        since = [line for line in self.validations if line[0] > changed]
+        return min(since, key=lambda line: line[1]["estimate"]["mean"], default=(None,))[0]
 
     @property
     def seconds(self) -> float:

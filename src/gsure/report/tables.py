@@ -84,20 +84,21 @@ def headline(facts: Facts) -> Table | None:
     base = validation_table(facts)
     if not groups:
         return base
-    rows = []
+    has_floor, rows = any(map(_has_floor, groups)), []
     if base is not None and not _has_denoising(facts):
         first = base.rows[0]
         note = f"{first.note}; lower is better"
         task = "Restoration in one call" if facts.main.validates_restoration else "Denoising"
-        rows.append(Row(f"{task}: {first.title}", note, (Cell("–"), *first.cells)))  # it has no floor
+        floor = (Cell("–"),) if has_floor else ()
+        rows.append(Row(f"{task}: {first.title}", note, (*floor, *first.cells)))
     for group in groups:
         names = list(group[0].values["metrics"])
         if chosen := next((name for name in FIRST if name in names), next(iter(names), None)):
-            row = _row(facts, group, chosen, facts.runs, with_floor=True)
+            row = _row(facts, group, chosen, facts.runs, has_floor)
             note = f"{_how(facts, group[0])}; {_better(group, chosen)} is better"
             rows.append(Row(f"{KINDS.get(_kind(group), _kind(group))}: {row.title}", note, row.cells))
     warnings = dict.fromkeys(str(text) for group in groups for e in group for text in e.values.get("warnings") or [])
-    head = ("", "floor", *(run.label for run in facts.runs))
+    head = ("", *(["floor"] if has_floor else []), *(run.label for run in facts.runs))
     return Table("The main metric of each evaluation, ± its standard error.", head, tuple(rows), tuple(warnings))
 
 
@@ -116,9 +117,8 @@ def validation_table(facts: Facts) -> Table | None:
     restores = facts.main.validates_restoration
     runs = [run for run in facts.runs if run.validations and run.validates_restoration == restores]
     last = {run.path: run.validations[-1][1] for run in runs}
-    one = thing(facts.main.config.data_info)
-    rows = []
-    for name in ("full", "estimate", "true"):
+    one, titles, rows = thing(facts.main.config.data_info), RESTORING if restores else METRICS, []
+    for name in (name for name in ("full", "estimate", "true") if name in titles):
         shown = [run for run in runs if name in last[run.path] and (name == "full" or run.role != "clean")]
         values = {run.path: last[run.path][name]["mean"] for run in shown}
         cells = [
@@ -128,7 +128,7 @@ def validation_table(facts: Facts) -> Table | None:
             for run in facts.runs
         ]
         if values:
-            title, note = (text.replace("signal", one) for text in (RESTORING if restores else METRICS)[name])
+            title, note = (text.replace("signal", one) for text in titles[name])
             rows.append(Row(title, note, tuple(cells)))
     if not rows:
         return None
@@ -211,13 +211,17 @@ def _way(evaluation: Evaluation) -> tuple[Any, ...]:
     return tuple(map(str, (values.get("kind"), values.get("n"), features.get("name"), reference.get("path"), made)))
 
 
+def _has_floor(group: Group) -> bool:
+    return any(metric.get("floor") is not None for e in group for metric in e.values["metrics"].values())
+
+
 def _kind(group: Group) -> str:
     return str(group[0].values.get("kind"))
 
 
 def _table(facts: Facts, group: Group) -> Table:
     names = [name for name in dict.fromkeys(n for e in group for n in e.values["metrics"]) if "_of_" not in name]
-    has_floor = any(metric.get("floor") is not None for e in group for metric in e.values["metrics"].values())
+    has_floor = _has_floor(group)
     rows = [_row(facts, group, name, [e.run for e in group], has_floor) for name in names]
     labels = [e.run.label if e.run else e.drawn.label if e.drawn else "?" for e in group]
     floor = f" Floor: {text}." if isinstance(text := group[0].values.get("floor"), str) else ""
@@ -273,9 +277,12 @@ def how_drawn(made_of: dict[str, Any]) -> str:
     steps = f"{number(made_of.get('steps'))} sampling steps"
     if made_of.get("method") == "gaussian":
         return "Gaussian prior"
+    draws = f"{number(made_of.get('draws'))} draws"
+    if made_of.get("method") == "mean":
+        of_each = f" with {steps} each" if made_of.get("steps") else ""
+        return f"mean by one call, {draws} by {made_of.get('drawn_by')}{of_each}"
     if made_of.get("method"):
-        by = f"one call, and {made_of.get('drawn_by')}" if made_of["method"] == "mean" else str(made_of["method"])
-        return f"{by}: {number(made_of.get('draws'))} draws with {steps} each"
+        return f"{made_of['method']}, {draws} with {steps} each"
     return f"{made_of.get('sampler')} with {steps}"
 
 
