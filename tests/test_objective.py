@@ -217,7 +217,7 @@ def test_dropout_is_drawn_from_the_generator(generator):
         ({"weighting": "two"}, "'two' is not one of x, eps"),
         (
             {"coverage": torch.tensor([[0.5, 0.0, 0.0]])},
-            r"2 of 3 entries are never measured .* the first at \(0, 1\), \(0, 2\)",
+            r"2 of 3 entries are never measured .* the first at \(0, 1\), \(0, 2\), .* --no-coverage-weighting",
         ),
         ({"coverage": 1.2}, "give E\\[P\\], not W"),
         ({"coverage": float("nan")}, "coverage must lie in"),

@@ -78,7 +78,8 @@ class Objective:
             first = ", ".join(str(tuple(entry)) for entry in (coverage == 0).nonzero()[:3].tolist())
             raise ValueError(
                 f"{never} of {coverage.numel()} entries are never measured (coverage 0), the first at {first}, so nothing "
-                "can be learned about them: add measurements that cover them, or use a signal space without them."
+                "can be learned about them: add measurements that cover them, or take what a model says there for a guess, "
+                "with --no-coverage-weighting (in Python, coverage=1)."
             )
         check_share(self.hide)
         if (self.weighting == "wiener") != (self.variances is not None):

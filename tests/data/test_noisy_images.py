@@ -190,7 +190,8 @@ def bad_volumes(folder):
     return [
         "folder/flat.nii has shape (12, 16), but a volume needs at least 3 dimensions: use the source array.",
         "folder/text.nii is not a NIfTI file that can be read (",
-        "folder/short.nii cannot be read (",
+        "folder/short.nii promises 3,840 bytes of values, but only 2,000 are stored: it is truncated, or its header is "
+        + "damaged; copy it again.",
     ]
 
 

@@ -54,6 +54,30 @@ def test_settings_fit_the_data(files, tmp_path):
         assert len(choice.reason) > 5
 
 
+def measured(size, coverage=1.0, n=24):
+    mask = torch.ones(n, 1, 1, size[1])
+    mask[..., :2] = coverage
+    values = torch.randn(n, 2, *size, generator=torch.Generator().manual_seed(0))
+    return gsure.from_arrays(values * mask, mask, sigma=0.1, basis=gsure.Fourier(), verbose=False)
+
+
+def test_a_step_takes_fewer_of_the_large_images():
+    sizes = ((64, 64), (128, 128), (320, 368), (640, 368))
+    batches = [chosen(measured(size)).batch for size in sizes]
+    assert batches[:2] == [16, 16]
+    assert batches[3] < batches[2] <= 8
+
+
+def test_entries_that_are_never_measured_do_not_prevent_training(tmp_path):
+    data = measured((16, 24), coverage=0.0)
+    choices = {choice.name: choice for choice in choose_settings(data, timed=False).choices}
+    assert "2 of 24 entries are never measured: the model can only guess" in choices["coverage_weighting"].reason
+    assert "coverage_weighting" not in {c.name for c in choose_settings(measured((16, 24)), timed=False).choices}
+    run = gsure.train(data, tmp_path / "run", chosen(data, **SMALL))
+    restored = gsure.restore(run, data, limit=2, draws=2, steps=3)
+    assert restored.summary["extrapolation"].startswith("8.3 % of the entries were never measured in training")
+
+
 def test_a_budget_becomes_a_number_of_steps():
     settings = Settings(steps=0, minutes=10.0, purpose="both", base="gaussian")
     found = fit_to_budget(settings, (0.1, 0.2), 0.01, 600.0, n=5000)

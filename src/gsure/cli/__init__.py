@@ -78,6 +78,10 @@ METAVARS = {"<class 'int'>": "N", "<class 'float'>": "X", "<class 'str'>": "NAME
 """What stands for the value of an option in its help."""
 
 
+KINDS = {"<class 'int'>": "an integer", "<class 'float'>": "a number", "<class 'tuple'>": "a list such as '[10,40]'"}
+"""Types in messages."""
+
+
 class Options:
     """A titled group of options in the help of a command."""
 
@@ -130,13 +134,18 @@ def _in_plain_words(message: str, parser: ArgumentParser) -> str:
     if found := re.fullmatch(r"the following arguments are required: (.*)", message):
         missing = [shown(name.partition(".")[2]) for name in found[1].split(", ")]
         return f"{' and '.join(missing)} must be given."
-    if found := re.fullmatch(r'Parser key "([\w.]+)":\s+Expected a (.*)\. Got value: (.*)', message, re.DOTALL):
+    key = r'Parser key "([\w.]+)"(?: element \d+)?:\s+'
+    if found := re.fullmatch(key + r"Expected a (.*)\. Got value: (.*)", message, re.DOTALL):
         name, kind, value = found.groups()
         if kind.startswith("typing.Literal"):
             values = ", ".join(word.strip("'\" ") for word in kind.partition("[")[2].rstrip("]").split(","))
             return f"{shown(name)} is one of {values}; {value} is not."
-        kinds = {"<class 'int'>": "an integer", "<class 'float'>": "a number"}
-        return f"{shown(name)} is {kinds.get(kind, kind)}, but {value} was given."
+        return f"{shown(name)} is {KINDS.get(kind, kind)}, but {value} was given."
+    if found := re.fullmatch(key + r".*Subtypes: \[(.*)\]\n.*Given value: (.*)", message, re.DOTALL):
+        name, kinds, value = found.groups()
+        wanted = [word for kind, word in KINDS.items() if kind in kinds]
+        wanted += [word for listed in re.findall(r"Literal\[(.*?)\]", kinds) for word in re.findall(r"'(.*?)'", listed)]
+        return f"{shown(name)} is {' or '.join(wanted)}, but {value} was given."
     if found := re.fullmatch(r"unrecognized arguments: (.*)", message):
         word = found[1].split()[0].partition("=")[0]
         known = [name for action in parser._actions for name in action.option_strings]

@@ -5,6 +5,7 @@ integers are intensities: the range from 0 to the maximum of the type becomes -1
 they do not, set `scale`, by which values are divided. Complex values are brought to a root mean square of about 1.
 """
 
+import math
 import zipfile
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -17,11 +18,13 @@ from gsure.data.source import (
     DAMAGED,
     Sample,
     Source,
+    TruncatedError,
     check_scale,
     existing,
     in_pairs,
     kept,
     refuse_nonfinite,
+    refuse_promise,
     sizes,
     summary,
 )
@@ -201,22 +204,32 @@ def stored_arrays(path: str | Path) -> dict[str, StoredArray]:
         match path.suffix.lower():
             case ".npy":
                 with path.open("rb") as stream:
-                    headers = {"array": _header(stream)}
+                    headers = {"array": _header(stream, path.stat().st_size, str(path))}
             case ".npz":
                 with zipfile.ZipFile(path) as archive:
-                    members = [name for name in archive.namelist() if name.endswith(".npy")]
-                    headers = {name.removesuffix(".npy"): _header(archive.open(name)) for name in members}
+                    headers = {
+                        one.filename.removesuffix(".npy"): _header(archive.open(one), one.file_size, str(path))
+                        for one in archive.infolist()
+                        if one.filename.endswith(".npy")
+                    }
             case _:
                 headers = _datasets(path)
+    except TruncatedError:
+        raise
     except DAMAGED as error:
         raise ValueError(f"{path} is not a complete .npy, .npz or HDF5 file ({error}): check the file.") from error
     return {name: StoredArray(str(path), name, *header) for name, header in headers.items()}
 
 
-def _header(stream: Any) -> tuple[tuple[int, ...], np.dtype]:
+def _header(stream: Any, held: int, file: str) -> tuple[tuple[int, ...], np.dtype]:
+    """Shape and type of an array, which is in `held` bytes of a file."""
     version = np.lib.format.read_magic(stream)
     read = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
     shape, _, dtype = read(stream)
+    if min(shape, default=0) < 0:
+        raise ValueError(f"its header has the shape {shape}")
+    if not dtype.hasobject:
+        refuse_promise(file, math.prod(shape) * dtype.itemsize, held)
     return shape, dtype
 
 
@@ -227,11 +240,18 @@ def _datasets(path: Path) -> dict[str, tuple[tuple[int, ...], np.dtype]]:
 
     def note(name: str, item: Any) -> None:
         if isinstance(item, h5py.Dataset) and item.shape is not None:
+            refuse_hollow(item, str(path))
             found[name] = (item.shape, item.dtype)
 
     with h5py.File(path) as file:
         file.visititems(note)
     return found
+
+
+def refuse_hollow(dataset: Any, file: str) -> None:
+    """HDF5 can declare more values than are stored, and reading would fill the memory with zeros."""
+    if not (dataset.is_virtual or dataset.external):
+        refuse_promise(f"{dataset.name} of {file}", dataset.nbytes, dataset.id.get_storage_size(), compressed=True)
 
 
 def _mapped(file: str) -> np.ndarray:

@@ -2,6 +2,7 @@
 
 import functools
 import os
+import warnings
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar
@@ -26,6 +27,8 @@ HEADER = [
     "NumberOfFrames",
     "SamplesPerPixel",
 ]
+LENGTHS = {"ImagePositionPatient": 3, "ImageOrientationPatient": 6, "PixelSpacing": 2}
+"""How many numbers a tag has."""
 NOT_DICOM = tuple(kind for kind in DAMAGED if kind is not OSError)
 """Errors for a file of another format, which is skipped. An OSError, such as missing permission, is raised."""
 
@@ -47,7 +50,7 @@ class Dicom(Slices):
         headers: dict[str, Any] = {}
         for file in files:
             header = None
-            with problems.noted():
+            with problems.noted(), warnings.catch_warnings(action="ignore"):
                 header = _header(file)
             if header is not None:
                 key = (position_of(header), int(header.get("InstanceNumber") or 0), str(file))
@@ -89,15 +92,23 @@ def _header(file: Path) -> Any:
         raise ValueError(
             f"{file} holds several frames or colours, which is not supported: convert it to NIfTI (dcm2niix)."
         )
+    wrong = [name for name, many in LENGTHS.items() if tags[name] and np.size(tags[name]) != many]
+    try:
+        int(tags["InstanceNumber"] or 0)
+    except ValueError:
+        wrong.append("InstanceNumber")
+    if wrong:
+        raise ValueError(f"{file} has {wrong[0]} {tags[wrong[0]]}, which cannot be read: fix or remove it.")
     return header
 
 
 def _values(file: str) -> np.ndarray:
     pydicom = optional("pydicom")
     try:
-        dataset = pydicom.dcmread(file)
-        raw = dataset.pixel_array.astype(np.float32)
-    except (pydicom.errors.InvalidDicomError, AttributeError, RuntimeError, ValueError, OSError, EOFError) as error:
+        with warnings.catch_warnings(action="ignore"):
+            dataset = pydicom.dcmread(file)
+            raw = dataset.pixel_array.astype(np.float32)
+    except (pydicom.errors.InvalidDicomError, *DAMAGED) as error:
         raise ValueError(
             f"The pixels of {file} cannot be decoded ({str(error).rstrip('.')}): copy the file again or, if it is compressed, "
             "decompress it (gdcmconv --raw)."

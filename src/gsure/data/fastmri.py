@@ -5,6 +5,7 @@ The defaults are those of the paper: slices 10 to 40, inverse Fourier transform,
 """
 
 import itertools
+import math
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, ClassVar
@@ -12,6 +13,7 @@ from xml.etree import ElementTree
 
 import numpy as np
 
+from gsure.data.array import refuse_hollow
 from gsure.data.scans import Plane
 from gsure.data.source import (
     DAMAGED,
@@ -37,6 +39,8 @@ from gsure.files import open_hdf5
 ENDINGS = (".h5", ".hdf5")
 PAPER_READOUT = 640, 320
 """Readouts of the knees of fastMRI, and what the paper keeps of them, where a file has no header."""
+LEAST_KEPT = 1 / 16
+"""No scanner oversamples the readout by more."""
 PAPER_SLICES = 24_853
 """Number of training slices in the paper."""
 
@@ -125,10 +129,12 @@ class FastMRIScan:
     @classmethod
     def open(cls, file: str, folder: Path, slices: tuple[int, int] | None) -> "FastMRIScan":
         shape, mask_shape = _shapes(file, (3, 4))
-        fits = mask_shape is not None and all(
-            m in (1, n) for m, n in zip(mask_shape[::-1], shape[:-3:-1], strict=False)
-        )
-        if not (fits or (mask_shape is None and len(shape) == 4)) or len(mask_shape or ()) > 2:
+        fits = len(shape) == 4
+        if mask_shape is not None:
+            fits = len(mask_shape) in (1, 2) and all(
+                m in (1, n) for m, n in zip(mask_shape[::-1], shape[::-1], strict=False)
+            )
+        if not fits:
             has = "no mask" if mask_shape is None else f"a mask of shape {mask_shape}"
             raise ValueError(
                 f"{file} has k-space of shape {shape} and {has}, but measured volumes have a mask of shape "
@@ -211,14 +217,19 @@ def _encoding(file: str, columns: int) -> Encoding | None:
             for space in ("encodedSpace", "reconSpace")
         )
         part = min(1.0, recon[0] / encoded[0])
+        if not (part > LEAST_KEPT and all(map(math.isfinite, encoded))):
+            raise ValueError(f"{recon[0]:g} of {encoded[0]:g} mm")
         limits = first.find("{*}encodingLimits/{*}kspace_encoding_step_1")  # type: ignore[union-attr]
         start, stop = 0, columns
         if limits is not None:
             start = columns // 2 - int(limits.findtext("{*}center", ""))
             stop = start + int(limits.findtext("{*}maximum", "")) + 1
+        if max(0, start) >= min(columns, stop):
+            raise ValueError(f"columns {start} to {stop - 1} of {columns}")
     except (ElementTree.ParseError, AttributeError, ValueError, TypeError, ZeroDivisionError) as error:
         raise ValueError(
-            f"The ismrmrd_header of {file} has no field of view or no limits ({error}): fix it, or delete it from the file."
+            f"The ismrmrd_header of {file} has no field of view or no limits that make sense ({error}): fix it, or delete it "
+            "from the file."
         ) from error
     return Encoding((encoded[0], encoded[1]), part, (max(0, start), min(columns, stop)))
 
@@ -235,6 +246,7 @@ def _shapes(file: str, dimensions: tuple[int, ...] = (3,)) -> tuple[tuple[int, .
             if "kspace" not in held:
                 raise ValueError(f"{file} has no dataset kspace, only {held}: it is not a fastMRI volume.")
             shape, dtype = volume["kspace"].shape, volume["kspace"].dtype
+            refuse_hollow(volume["kspace"], file)
             mask_shape = volume["mask"].shape if "mask" in held else None
     except (KeyError, RuntimeError, AttributeError) as error:
         raise ValueError(f"{file} is damaged, or not a fastMRI volume ({error}): check the file.") from error

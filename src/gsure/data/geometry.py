@@ -44,6 +44,8 @@ def describe_slices(
         return {"problem": f"its {r} images of each position cannot be told apart in this selection of slices"}
     if space.problem is not None:
         return {"problem": space.problem}
+    if not abs(np.linalg.det(np.array(space.affine)[:3, :3])) > 0:
+        return {"problem": "its affine is singular"}
     factor, shift, form = np.ones(3), np.zeros(3), [int(n) for n in shape[:3]]
     shift[axis], form[axis] = first // r, count // r
     if size is not None:

@@ -2,6 +2,7 @@
 
 import io
 import os
+import warnings
 import zipfile
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -28,9 +29,8 @@ def entries(path: str | Path) -> list[tuple[str, int]]:
             for folder, _, names in os.walk(path)
             for name in names
         ]
-        listed = [
-            (name, os.path.getsize(os.path.join(folder, file))) for name, folder, file in found if _is_shown(name)
-        ]
+        files = [(name, Path(folder, file)) for name, folder, file in found if _is_shown(name)]
+        listed = [(name, file.stat().st_size if file.exists() else 0) for name, file in files]  # or a link to nowhere
     else:
         try:
             with zipfile.ZipFile(path) as archive:
@@ -67,21 +67,22 @@ def picture(path: str, name: str) -> "tuple[Image, float]":
     """One image and the value of white. The mode is L or RGB (F for 16 bits). Transparent pixels become black."""
     from PIL import Image, ImageOps, UnidentifiedImageError
 
+    what = path if os.path.basename(path) == name else f"{name} in {path}"
     try:
-        with Image.open(io.BytesIO(content(path, name))) as opened:
+        with warnings.catch_warnings(action="ignore"), Image.open(io.BytesIO(content(path, name))) as opened:
             pages = getattr(opened, "n_frames", 1) if opened.format == "TIFF" else 1
             image = ImageOps.exif_transpose(opened)
             image.load()
     except (*DAMAGED, SyntaxError, Image.DecompressionBombError) as error:
         reason = "it has another format" if isinstance(error, UnidentifiedImageError) else error
-        raise ValueError(f"{name} in {path} cannot be read as an image ({reason}): fix or remove it.") from error
+        raise ValueError(f"{what} cannot be read as an image ({reason}): fix or remove it.") from error
     if pages > 1:
-        raise ValueError(f"{name} in {path} has {pages} pages: read stacks with the source tiff.")
+        raise ValueError(f"{what} has {pages} pages: read stacks with the source tiff.")
     if image.mode.startswith("I"):
         return Image.fromarray(np.asarray(image, np.float32)), 65535.0
     if image.mode == "F":
         raise ValueError(
-            f"{name} in {path} holds floating-point values, for which white is not defined: use the source tiff if it "
+            f"{what} holds floating-point values, for which white is not defined: use the source tiff if it "
             "is one, or save it as an array, and use the source array."
         )
     if image.mode in ("1", "L"):

@@ -78,7 +78,7 @@ def _common(data: Measurements | Signals) -> dict[str, Any]:
 def why_untrainable(data: Measurements, network: str = "unet") -> list[str]:
     """Reasons why a model cannot learn from these measurements, a sentence each; none if it can.
 
-    Entries that are never measured are not among them: some settings allow them.
+    Entries that are never measured are not among them: a model learns the others.
     """
     some = data[: min(len(data), MAX_READ)]
     reasons = [_not_images(data, some, network), _wrong_size(data, some)]
@@ -163,8 +163,8 @@ def _summary(data: Measurements) -> dict[str, Any]:
     kept = some.mask.expand_as(some.ybar).flatten(1).mean(1)
     coverage = data.coverage
     never = int((coverage == 0).sum())
-    reasons = [f"{never} of {coverage.numel()} entries are never measured."] if never else []
-    reasons += why_untrainable(data)
+    guessed = f"{never} of {coverage.numel()} entries are never measured: a model can only guess them."
+    reasons = why_untrainable(data)
     sigma_0 = data.header["sigma_0"]
     return _common(data) | {
         "basis": str(data.basis),
@@ -185,7 +185,7 @@ def _summary(data: Measurements) -> dict[str, Any]:
         "sigma_0": sigma_0,
         "transform": _transform(data),
         "largest std": data.max_std,
-        "trainable": "yes" if not reasons else f"no ({' '.join(reasons)})",
+        "trainable": f"no ({' '.join(reasons)})" if reasons else f"in part ({guessed})" if never else "yes",
     }
 
 

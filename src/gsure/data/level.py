@@ -116,7 +116,7 @@ def _level(variance: float, error: float, bias: float, method: str) -> Level:
     """From a variance to a standard deviation, to first order."""
     if not variance > 0:
         raise ValueError(
-            f"The noise level by {method} is {variance:g}: there is no noise, or only constant values were found."
+            f"No noise is found by {method}: the values are constant there, or free of noise. Give a number as --sigma."
         )
     value = math.sqrt(variance)
     return Level(value, (STANDARD_ERRORS * error + bias) / (2 * value), method)

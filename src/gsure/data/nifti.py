@@ -1,5 +1,8 @@
 """`nifti`: slices of NIfTI volumes (.nii, .nii.gz), one file or a folder of files; needs the package nibabel."""
 
+import gzip
+import math
+import os
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -7,7 +10,7 @@ import numpy as np
 
 from gsure.data.geometry import Space
 from gsure.data.problems import Problems
-from gsure.data.source import DAMAGED, files_in, kept, name_in, optional
+from gsure.data.source import DAMAGED, files_in, kept, name_in, optional, refuse_promise
 from gsure.data.volume import Slices, Volume
 
 
@@ -31,13 +34,14 @@ class Nifti(Slices):
     def _header(self, file: str) -> Volume:
         image = load_nifti(file)
         shape = tuple(int(n) for n in image.shape)
-        if len(shape) < 3 or 0 in shape:
+        if len(shape) < 3 or min(shape) < 1:
             raise ValueError(
                 f"{file} has shape {shape}, but a volume needs at least 3 dimensions: use the source array."
             )
         dtype = image.get_data_dtype()
         if dtype.kind not in "uifc" or (dtype.kind == "c" and not self.complex):
             raise ValueError(f"{file} holds {dtype}, not real numbers: complex numbers need the option complex.")
+        refuse_promise(file, math.prod(shape) * dtype.itemsize, os.path.getsize(file), compressed=file.endswith(".gz"))
         return Volume(name_in(self.path, file, ".gz", ".nii"), (file,), shape, _space(image))
 
     def _plane(self, volume: Volume, at: int, further: tuple[int, ...]) -> np.ndarray:
@@ -73,4 +77,7 @@ def _voxels(file: str) -> Any:
     proxy = load_nifti(file).dataobj
     if not file.endswith(".gz"):
         return proxy
+    with gzip.open(file) as stream:  # nibabel stops before the checksum at the end
+        while stream.read(2**20):
+            pass
     return np.asanyarray(proxy, np.complex64 if proxy.dtype.kind == "c" else np.float32)

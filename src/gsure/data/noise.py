@@ -12,6 +12,7 @@ from gsure.basis import Basis
 from gsure.data.array import read_beside, stored_arrays
 from gsure.data.counts import Counts, choose_transform
 from gsure.data.level import Level, from_lowest, from_repeats, from_values
+from gsure.data.problems import Problems
 from gsure.data.scaling import evenly_spread
 from gsure.data.source import Spectra
 
@@ -131,10 +132,13 @@ def _by_volume(spectra: Spectra, basis: Basis, shapes: Shapes) -> list[Level]:
         for index in indices:
             members.setdefault((spectra.volume(index), shape), []).append(index)
     levels: dict[int, Level] = {}
+    problems = Problems()
     for (_, shape), indices in members.items():
         many = max(1, READ // math.prod(shape))
         some = [spectra[indices[at]] for at in evenly_spread(many, len(indices))]
-        levels |= dict.fromkeys(indices, from_lowest(some, basis))
+        with problems.noted(spectra.file(indices[0])):
+            levels |= dict.fromkeys(indices, from_lowest(some, basis))
+    problems.stop()
     return [levels[index] for index in sorted(levels)]
 
 
@@ -163,7 +167,12 @@ def _from_file(given: str, spectra: Spectra, shapes: Shapes, path: Path) -> Nois
     if open_maps is not None and not _is_list(given):
         maps = open_maps(given, "noise map")
         return Noise(lambda index: _checked(maps(index), given), {"map": given})
-    values = read_beside(given, path)
+    try:
+        values = read_beside(given, path)
+    except ValueError as error:
+        if Path(given).suffix:
+            raise
+        raise ValueError(f"--sigma {given} is neither a number, nor estimate, nor repeats; and {error}") from error
     if values.dtype.kind != "f":
         raise ValueError(
             f"sigma_0 in {given} is {values.dtype}: give floating-point numbers, in the units of the data."

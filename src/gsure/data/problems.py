@@ -24,12 +24,12 @@ class Problems:
             self.found.setdefault(sentence, []).extend(files)
 
     @contextlib.contextmanager
-    def noted(self) -> Iterator[None]:
+    def noted(self, file: str | None = None) -> Iterator[None]:
         """An error in this block is a problem, and the program goes on after the block."""
         try:
             yield
         except (ValueError, OSError) as error:
-            self.add(str(error))
+            self.add(str(error), file)
 
     def stop(self) -> None:
         """Raise an error with all problems, if there are any."""

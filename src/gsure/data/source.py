@@ -24,7 +24,8 @@ import numpy as np
 
 T = TypeVar("T")
 DAMAGED = (
-    *(OSError, ValueError, EOFError, KeyError, IndexError, TypeError, AttributeError, RuntimeError),
+    *(OSError, ValueError, EOFError, LookupError, TypeError, AttributeError, RuntimeError),
+    *(ArithmeticError, AssertionError, MemoryError),
     *(struct.error, tokenize.TokenError, zipfile.BadZipFile, zlib.error),
 )
 """Exceptions that readers of other formats raise for damaged files. RuntimeError can also mean an encrypted archive."""
@@ -193,6 +194,23 @@ def kept(opener: Callable[[str], T], file: str) -> T:
 @functools.lru_cache(maxsize=4)
 def _kept(opener: Callable[[str], T], file: str, process: int, modified: int, size: int) -> T:
     return opener(file)
+
+
+MOST_COMPRESSED = 1100
+"""Bytes that one byte of a compressed file can hold: deflate reaches 1032."""
+
+
+class TruncatedError(ValueError):
+    """A file holds less than its header promises."""
+
+
+def refuse_promise(what: str, promised: int, held: int, compressed: bool = False) -> None:
+    """A damaged header may promise more than the file can hold. This is checked before any memory is allocated."""
+    if promised > held * (MOST_COMPRESSED if compressed else 1):
+        raise TruncatedError(
+            f"{what} promises {promised:,} bytes of values, but only {held:,} are stored: it is truncated, or its header is "
+            "damaged; copy it again."
+        )
 
 
 def refuse_nonfinite(values: np.ndarray, what: str) -> None:

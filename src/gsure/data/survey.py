@@ -4,7 +4,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from gsure.basis import Basis, check_basis
+from gsure.basis import Basis, Fourier, check_basis
 from gsure.data.inspection import CHECKED, is_uncentred, wrong_domain
 from gsure.data.kspace import is_constant
 from gsure.data.problems import Problems
@@ -46,6 +46,11 @@ class Survey:
     def _read(self, spectra: Spectra, index: int, basis: Basis) -> tuple[np.ndarray, np.ndarray]:
         ybar, mask, group = spectra[index]
         refuse_nonfinite(ybar, f"Sample {index}, of group {group} in {spectra.file(index)},")
+        if isinstance(basis, Fourier) and len(ybar) % 2:
+            raise ValueError(
+                f"The values of {spectra.file(index)} are real, but k-space is complex: type --basis Identity if they are "
+                "images."
+            )
         if ybar.shape not in self.shapes:
             check_basis(basis, ybar.shape)
         self.shapes.setdefault(ybar.shape, []).append(index)

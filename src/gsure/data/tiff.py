@@ -3,6 +3,7 @@
 import contextlib
 import logging
 import os
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Literal, NamedTuple
@@ -14,6 +15,8 @@ from gsure.data.source import DAMAGED, Sample, files_in, kept, name_in, optional
 from gsure.data.volume import Slices, Volume
 
 ENDINGS = (".tif", ".tiff")
+ESSENTIAL = re.compile(r"^<tifffile.TiffPage |TiffTag (25[6-9]|27[3789]|317|32[2-5]|339) @")
+"""Complaints of tifffile about pages, or about tags without which the values of a page cannot be known."""
 Pages = Literal["samples", "volume"]
 
 
@@ -121,7 +124,10 @@ def _stack(file: str) -> Stack:
 def _readable(file: str) -> Iterator[None]:
     tifffile = optional("tifffile")
     try:
-        yield
+        with _complaints() as found:
+            yield
+        if damaged := [complaint for complaint in found if ESSENTIAL.search(complaint)]:  # tifffile would guess
+            raise ValueError(damaged[0])
     except PagesDifferError as error:
         raise ValueError(f"{file} {error}") from error
     except (*DAMAGED, tifffile.TiffFileError) as error:

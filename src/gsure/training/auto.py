@@ -6,6 +6,7 @@ records it.
 """
 
 import dataclasses
+import math
 import os
 import time
 from collections.abc import Mapping
@@ -33,6 +34,8 @@ TIMED = 3
 """Steps to time for each number of threads and each precision."""
 TIMED_BATCH = 16
 """Samples in a timed step, at most: a very large batch would take minutes to time, and ranks the choices the same."""
+BATCH, POSITIONS = 16, 2**16
+"""Images in a batch, and patches in it: a step of 16 images of 320 × 368 pixels would take seconds."""
 
 
 class Choice(NamedTuple):
@@ -80,7 +83,7 @@ def _choose(data: Measurements, info: DataInfo, device: torch.device, changes: M
     missing = float(data.coverage.min()) < 1 and changes.get("train_on") != "naive" and is_image and not plain
     steps = changes.get("steps")
     found = [
-        Choice("batch", min(16, max(1, 3 * n // 4)), "small batches give more steps in the same time"),
+        Choice("batch", _batch(info, n, is_image), "small batches give more steps in the same time"),
         Choice("lr", 2e-3, "small networks take large steps"),
         Choice("decay", "cosine", "a rate that falls to zero needs no long average"),
         Choice("warmup", 100 if not steps else min(100, steps // 10), "Adam's second moments are poor at first"),
@@ -89,6 +92,9 @@ def _choose(data: Measurements, info: DataInfo, device: torch.device, changes: M
         Choice("ema", 0.998, "averages the last 500 steps at most"),
         Choice("held_out", _held_out(data), "to choose the best checkpoint, and for the verdict"),
     ]
+    if never := int((data.coverage == 0).sum()):
+        reason = f"{never} of {data.coverage.numel()} entries are never measured: the model can only guess them"
+        found.append(Choice("coverage_weighting", False, reason))
     if not steps:
         found += [
             Choice("steps", 0, "as many as fit into the minutes"),
@@ -126,6 +132,16 @@ def _choose(data: Measurements, info: DataInfo, device: torch.device, changes: M
     return found
 
 
+def _batch(info: DataInfo, n: int, is_image: bool) -> int:
+    """Large images need smaller batches: the time of a step grows with the number of patches in it."""
+    patches = math.prod(info.shape[1:]) // _patch(min(info.shape[1:])) ** 2 if is_image else 1
+    return max(1, min(BATCH, 3 * n // 4, POSITIONS // max(1, patches)))
+
+
+def _patch(side: int) -> int:
+    return 1 if side < 24 else 2 if side <= 160 else 4
+
+
 def _choose_generation(is_signal: bool) -> list[Choice]:
     """For incomplete data, and generation alone. The Gaussian imputes, and is not the base, which makes generation slower."""
     times, weighting = ("lognormal", "wiener") if is_signal else ("uniform", "eps")
@@ -138,7 +154,7 @@ def _choose_generation(is_signal: bool) -> list[Choice]:
 
 
 def _choose_unet(side: int, n: int, device: torch.device) -> list[Choice]:
-    patch = 1 if side < 24 else 2 if side <= 160 else 4
+    patch = _patch(side)
     wide = device.type == "cuda"
     return [
         Choice("patch", patch, f"images of {side} pixels as patches of {patch}: wider and faster"),
