@@ -88,6 +88,14 @@ def test_a_budget_becomes_a_number_of_steps():
         fit_to_budget(settings, (40.0, 40.0), 0.0, 600.0, n=5000)
 
 
+def test_a_run_that_does_not_fit_its_minutes_leaves_no_folder(files, tmp_path, monkeypatch):
+    monkeypatch.setattr(training, "_time_tasks", lambda *given: ((40.0, 40.0), 0.0))
+    settings = chosen(gsure.open(files / "d.h5"), width=8, multipliers=(1, 2), batch=8, minutes=2.0)
+    with pytest.raises(ValueError, match="--minutes 2 is too short"):
+        gsure.train(files / "d.h5", tmp_path / "run", settings)
+    assert not (tmp_path / "run").exists()
+
+
 def test_a_run_with_a_budget_records_its_steps_and_resumes(files, tmp_path, monkeypatch):
     original = training._time_tasks
 

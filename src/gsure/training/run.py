@@ -6,6 +6,7 @@ import itertools
 import json
 import re
 import resource
+import shutil
 import sys
 import time
 from collections.abc import Iterator, Mapping
@@ -144,6 +145,11 @@ class Run:
     def is_empty(self) -> bool:
         """Nothing in it, or only what a run that was killed in its first moment left there."""
         return self.path.is_dir() and all(inside.name in LEFT_BY_A_KILL for inside in self.path.iterdir())
+
+    def discard(self) -> None:
+        """Remove a run that has done no step."""
+        (self.path / "config.yaml").unlink()  # without it, this is no run
+        shutil.rmtree(self.path)
 
     def archive(self) -> Path:
         """A run may be days of work: --force makes room for another, but deletes nothing."""

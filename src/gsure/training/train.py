@@ -153,7 +153,12 @@ def _fit_to_budget(
     settings = ready.config.settings
     cost = _time_tasks(accelerator, ready, prior)
     left = 60 * settings.minutes - (time.monotonic() - began)
-    found = [fit_to_budget(settings, *cost, left, len(ready.examples))]
+    try:
+        found = [fit_to_budget(settings, *cost, left, len(ready.examples))]
+    except ValueError:
+        if accelerator.is_main_process and not options["resume"]:
+            ready.run.discard()  # so that the corrected command finds room
+        raise
     broadcast_object_list(found)  # the main process decides
     ready.state.denoiser.network = ready.state.network
     accelerator.free_memory()
