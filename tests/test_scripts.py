@@ -131,6 +131,26 @@ def test_perfect_needs_no_patch_to_learn_from_the_truth(tmp_path):
     assert perfect != plain
 
 
+def test_restore(made, monkeypatch, capsys, tmp_path):
+    monkeypatch.syspath_prepend(ROOT / "bench")
+    script = load("bench/restore.py")
+    run = str(made / "runs" / "digits")
+    script.main(["--case", "digits", run, str(made / "d.h5"), str(made / "c.h5"), "--n", "4"])
+    *_, found = (line.split(" | ") for line in capsys.readouterr().out.splitlines())
+    assert found[0] == "| digits"
+    assert found[1] == "4"
+    reference, auto = map(int, found[7].split(", "))
+    assert reference == 8 * 50
+    assert auto > 8 * 20
+    assert found[8].split(", ")[0].endswith("of 32")
+    assert 0 < float(found[11].split()[0]) <= 100
+    images = np.random.default_rng(0).integers(0, 255, (20, 16, 16)).astype(np.uint8)
+    np.savez(tmp_path / "b.npz", train=images[:16], test=images[16:])
+    case = script.brains("brains", run, str(tmp_path / "b.npz"), "phase", "0", "8")
+    restored = gsure.Measurements.__getitem__(case.data, slice(0, 2)).ybar
+    assert float((restored - restored * 0).abs().max()) > 0
+
+
 def test_sample(made, monkeypatch, capsys):
     script = load("bench/sample.py")
     monkeypatch.setattr(script, "ROUNDS", 4)
