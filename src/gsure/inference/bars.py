@@ -11,6 +11,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from gsure.basis import Basis
 from gsure.data.chunks import read_records, write_records
 from gsure.data.scaling import evenly_spread
 from gsure.display import Bar
@@ -55,9 +56,7 @@ class Calibrator:
         bad = which_are_bad(found)
         raw, corrected = mean_and_std(found.draws, bad)[1], mean_and_std(scaled, bad)[1]
         ratio = torch.where(raw > 0, corrected / torch.where(raw > 0, raw, 1.0), 1.0)
-        noise = (measurement.mask * measurement.std**2).expand_as(raw)
-        if not self.checker.about.basis.is_signal:
-            noise = noise.flatten(1).mean(1).reshape(-1, *[1] * (raw.ndim - 1))
+        noise = noise_in_image(measurement, self.checker.about.basis)
         std = ((found.std * ratio).square() + self.calibration.added * noise).sqrt()
         return Bars(std, kappa, chi_squared)
 
@@ -87,14 +86,19 @@ class Calibrator:
             frame = (hides if about.basis.is_signal else torch.ones_like(mean)) * (hides.flatten(1).sum(1) > 0).reshape(
                 -1, *[1] * (mean.ndim - 1)
             )
-            variance = (target.mask * target.std**2).expand_as(mean)
-            if not about.basis.is_signal:
-                variance = variance.flatten(1).mean(1).reshape(-1, *[1] * (mean.ndim - 1))
-            std = (std**2 + variance).sqrt()
+            std = (std**2 + noise_in_image(target, about.basis)).sqrt()
             if about.is_complex:
                 frame = frame[:, 0::2]
                 error, std = along_phase(mean, std, error)
             into.count(error, std, find_object(mean, about.is_complex), frame)
+
+
+def noise_in_image(measurement: Measurement, basis: Basis) -> Float[Tensor, "b *n"]:
+    """The variance of the noise of measured entries; spread evenly over the image, if masks are not in signal space."""
+    variance = (measurement.mask * measurement.std**2).expand_as(measurement.ybar)
+    if basis.is_signal:
+        return variance
+    return variance.flatten(1).mean(1).reshape(-1, *[1] * (variance.ndim - 1)).expand_as(variance)
 
 
 @dataclass
