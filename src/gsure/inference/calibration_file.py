@@ -108,7 +108,9 @@ def read_calibration(path: Path) -> Stored:
 def refuse_other(path: Path, stored: Stored, made_of: Mapping[str, Any], data: Measurements) -> None:
     """A calibration is for one method with its options, and for similar data."""
     mine = json.loads(json.dumps(dict(made_of)))
-    changed = [(key, stored.made_of.get(key), mine.get(key)) for key in {**stored.made_of, **mine}]
+    keys = [key for key in ("method", "drawn_by") if stored.made_of.get(key) != mine.get(key)]
+    keys = keys or list({**stored.made_of, **mine})  # options of another method differ too, which says nothing more
+    changed = [(key, stored.made_of.get(key), mine.get(key)) for key in keys]
     now = describe_data(data)
     changed += [(key, stored.data.get(key), now[key]) for key in now]
     differences = [

@@ -92,11 +92,11 @@ def restore(
         job = job.within(seconds_per_image, (draws, steps), out)
     if volumes is not None:
         check_volumes(setup.data.subset(np.arange(n)))
+    folder = None if out is None else job.open_folder(out, request)
     with bar("restoring", n, progress) as advance:
         work = Work(job, advance)
         for line in work.describe() if progress else ():
             advance.say(line)
-        folder = None if out is None else job.open_folder(out, request)
         found = work.run(folder)
         if found is None:
             unfinished = {"folder": str(folder), "restored": "another process has not finished"}
