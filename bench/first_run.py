@@ -117,7 +117,7 @@ def default(path: Path, seeds: list[int], minutes: float, tracks: list[str], fol
     """`gsure train` without settings, and `gsure restore --method mean`: the means of both and of the baselines."""
     for track, seed in itertools.product(tracks, seeds):
         (_, learned_from), (clean, shown) = read_brains(path, track == "phase", torch.Generator().manual_seed(seed))
-        data, test = (_in_memory(measurement) for measurement in (learned_from, shown))
+        data, test = (in_memory(measurement) for measurement in (learned_from, shown))
         chosen = gsure.choose_settings(data, {"minutes": minutes, "seed": seed})
         torch.set_num_threads(chosen.threads)
         began = time.perf_counter()
@@ -141,7 +141,7 @@ def as_signal(signals: gsure.Signals) -> Tensor:
     return as_pairs(signals.raw()[:, 0])
 
 
-def _in_memory(measurement: Measurement) -> gsure.Measurements:
+def in_memory(measurement: Measurement) -> gsure.Measurements:
     ybar = torch.complex(*measurement.ybar.unbind(1))
     return gsure.from_arrays(ybar, measurement.mask[:, 0], SIGMA, verbose=False)
 

@@ -131,6 +131,27 @@ def test_perfect_needs_no_patch_to_learn_from_the_truth(tmp_path):
     assert perfect != plain
 
 
+def test_restore(made, monkeypatch, capsys, tmp_path):
+    monkeypatch.syspath_prepend(ROOT / "bench")
+    script, run = load("bench/restore.py"), str(made / "runs" / "digits")
+    monkeypatch.setitem(script.REFERENCE, "steps", 4)
+    script.main(["--case", "digits", run, str(made / "d.h5"), str(made / "c.h5"), "--n", "4"])
+    *_, row = (line.strip("| ").split(" | ") for line in capsys.readouterr().out.splitlines())
+    assert row[:2] == ["digits", "4"]
+    ddrm, auto = map(int, row[7].split(", "))
+    assert 8 * 4 <= ddrm <= 8 * (4 + 8)  # draws of a poor model are repeated with twice as many steps
+    assert auto > 8 * 20
+    below, draws = map(int, row[9].split(" of "))
+    assert 0 <= int(row[10]) <= below <= draws == 32
+    assert all(0 <= float(cell.split()[0]) <= 100 for cell in row[11:])
+    images = np.random.default_rng(0).integers(0, 255, (20, 16, 16)).astype(np.uint8)
+    np.savez(tmp_path / "b.npz", train=images[:16], test=images[16:])
+    case = script.brains("brains", run, str(tmp_path / "b.npz"), "phase", "0", "8")
+    away = case.data[:].ybar - case.data[:].mask * gsure.Fourier().to_spectral(case.clean[:])
+    assert float(away.std()) < 2 * case.data.max_std  # the clean images are those behind the measurements
+    assert float(case.data.coverage.mean()) < 0.25
+
+
 def test_sample(made, monkeypatch, capsys):
     script = load("bench/sample.py")
     monkeypatch.setattr(script, "ROUNDS", 4)

@@ -98,7 +98,7 @@ def test_images_of_another_kind_are_called_unfamiliar(folder):
 
 
 def test_nothing_is_calibrated_where_nothing_can_be_hidden(folder, tmp_path, outside):
-    gsure.corrupt(gsure.open_source("digits"), tmp_path / "n.h5", gsure.corruption.FAMILIES["noise"](), 0.3, limit=4)
+    gsure.corrupt(gsure.open_source("digits"), tmp_path / "n.h5", gsure.corruption.FAMILIES["noise"](), 0.0, limit=4)
     with pytest.raises(ValueError, match="only 0 of the measured units could be hidden"):
         gsure.calibrate(folder / "run", tmp_path / "n.h5", method="gaussian")
     restored = gsure.restore(folder / "run", tmp_path / "n.h5", method="gaussian", calibration="self")

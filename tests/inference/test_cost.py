@@ -8,7 +8,7 @@ from running import QUICK, make_files
 
 import gsure
 from gsure.cli import main
-from gsure.inference import restore as restoring
+from gsure.inference import job
 from gsure.inference.cost import FEWEST_DRAWS, FEWEST_STEPS, MOST_DRAWS, Budget, Plan, Speed, fit_budget, make_plan
 
 SPEED = Speed(0.01, 0.001)
@@ -72,7 +72,7 @@ def folder(tmp_path_factory):
 
 
 def test_a_resumed_job_uses_the_stored_numbers_and_no_new_timing(folder, tmp_path, monkeypatch):
-    monkeypatch.setattr(restoring, "time_batch", lambda *_: Speed(0.0, 0.001))
+    monkeypatch.setattr(job, "time_batch", lambda *_: Speed(0.0, 0.001))
     options = {"seconds_per_image": 0.06, "limit": 6, "batch": 12, "panels": 0, "baselines": False}
     options |= {"calibration": "none", "method": "ddrm"}
     first = gsure.restore(folder / "run", folder / "d.h5", tmp_path / "r", **options).summary
@@ -84,7 +84,7 @@ def test_a_resumed_job_uses_the_stored_numbers_and_no_new_timing(folder, tmp_pat
     def slower(*_):
         raise AssertionError("timed again")
 
-    monkeypatch.setattr(restoring, "time_batch", slower)
+    monkeypatch.setattr(job, "time_batch", slower)
     again = gsure.restore(folder / "run", folder / "d.h5", tmp_path / "r", **options).summary
     assert (again["draws"], again["steps"]) == (4, 15)
     for key, value in {"WORLD_SIZE": "2", "RANK": "1"}.items():  # another process reads what the first one chose

@@ -283,6 +283,18 @@ def test_measurements_that_do_not_fit_the_model_are_refused_with_both(files, tmp
     assert not (tmp_path / "r").exists()
 
 
+def test_a_part_of_a_file_is_compared_with_its_own_clean_signals(files):
+    part = gsure.open(files / "new.h5").subset(np.arange(7, 12))
+    restored = gsure.restore(files / "run", part, method="gaussian", clean=files / "nc.h5", calibration="none")
+    found = [
+        float(psnr(restored.signals["mean"][:], values(files / "nc.h5")[some], is_complex=False).mean())
+        for some in (slice(7, 12), slice(0, 5))
+    ]
+    said = float(restored.summary["PSNR of mean"].split()[0])
+    assert said == pytest.approx(found[0], abs=0.1)
+    assert abs(said - found[1]) > 1  # the control: other digits
+
+
 def test_the_command_restores(files, tmp_path, capsys):
     arguments = [
         "restore",

@@ -2,7 +2,6 @@
 
 import dataclasses
 from dataclasses import dataclass
-from typing import ClassVar
 
 import pytest
 import torch
@@ -11,8 +10,9 @@ from gsure import Fourier, Identity, Measurement, generators
 from gsure.gaussian import About, Gaussian
 from gsure.gaussian.blocks import BlockGaussian, Blocks
 from gsure.gaussian.coordinates import Entries, Rows
-from gsure.inference.bars import Calibrator, Checker, learn
-from gsure.inference.methods import Estimates
+from gsure.inference.bars import Calibrator
+from gsure.inference.hidden import Checker, learn
+from gsure.inference.methods import Estimates, Restorer
 from gsure.judging import LEVEL, Reliability, group_units, half_width, split_units
 from gsure.judging.coverage import LEVELS
 
@@ -44,14 +44,13 @@ def lines(width: float = 1.5) -> Gaussian:
 
 
 @dataclass(frozen=True)
-class Scaled:
+class Scaled(Restorer):
     """The exact mean, and a spread that is wrong by a factor."""
 
     prior: Gaussian
     about: About
     factor: float
     draws: int = 8
-    averages: ClassVar[bool] = False
 
     def options(self):
         return {"draws": self.draws}
@@ -108,6 +107,19 @@ def test_calibrated_intervals_cover_what_they_claim(make, about):
         for some in (slice(0, 5), slice(5, 12))
     ]
     torch.testing.assert_close(torch.cat([part.std for part in parts]), bars.std[:12])  # in batches of another size
+
+
+def test_bars_of_complete_signals_are_calibrated_by_added_noise():
+    """Nothing is missing, so that nothing need be hidden; bars that are twice too short are found out."""
+    prior, numbers = pixels(), list(range(96))
+    x, measurement = measure(prior, PIXELS, 96, seed=0, keep=1.0)
+    check = dataclasses.replace(checker(prior, PIXELS, factor=0.5), is_complete=True)
+    calibration = learn(check, [(measure(prior, PIXELS, 128, seed=1, keep=1.0)[1], list(range(128)))])
+    assert calibration.units == 0
+    found = check.restorer(measurement, numbers)
+    bars = Calibrator(check, calibration)(measurement, numbers, found)
+    assert coverage(found.mean, bars.std, x, False) == pytest.approx(0.9, abs=0.02)
+    assert coverage(found.mean, found.std, x, False) < 0.7
 
 
 def test_unfamiliar_sets_are_told_from_familiar_ones():

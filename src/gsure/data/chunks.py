@@ -36,8 +36,8 @@ class Chunks:
         return range(number * self.size, min(self.n, (number + 1) * self.size))
 
     @staticmethod
-    def name(number: int) -> str:
-        return f"shard-{number:05d}.h5"
+    def name(number: int, ending: str = "h5") -> str:
+        return f"shard-{number:05d}.{ending}"
 
     def is_done(self, number: int, kinds: tuple[str, ...]) -> bool:
         """Whether the chunk has all its samples. An earlier call with a smaller n may have written a shorter chunk."""
@@ -119,3 +119,16 @@ def write_chunk(
         path, len(x), tuple(x.shape[1:]), header | {"seed": made_of["seed"]}, has_groups=True, force=True
     ) as writer:
         writer.append(x, groups, [1.0] * len(x) if scales is None else scales, offsets=offsets)
+
+
+def write_records(path: Path, records: Mapping[int, Any]) -> None:
+    """What there is to say about single samples of a chunk, by position."""
+    path.parent.mkdir(exist_ok=True)
+    with replacing(path) as temporary:
+        temporary.write_text(json.dumps(records))
+
+
+def read_records(folder: Path) -> dict[int, Any]:
+    """The records of all chunks."""
+    paths = sorted(folder.glob("shard-*.json"))
+    return {int(position): record for path in paths for position, record in read_json(path).items()}

@@ -1,167 +1,33 @@
-"""Calibrated error bars: what `restore` and `calibrate` do with hidden measured units. `gsure.judging` has the statistics."""
+"""The error bars of `restore`: calibrated by hidden measured units, which also tell whether measurements look familiar."""
 
-import json
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
-from jaxtyping import Bool, Float
+from jaxtyping import Float
 from torch import Tensor
 
-from gsure.files import read_json, replacing
-from gsure.gaussian import About
+from gsure.basis import Basis
+from gsure.data.chunks import read_records, write_records
+from gsure.data.scaling import evenly_spread
+from gsure.display import Bar
 from gsure.inference.guard import mean_and_std
-from gsure.inference.methods import Estimates, Restorer
-from gsure.judging import (
-    Calibration,
-    Evidence,
-    Reliability,
-    along_phase,
-    compare,
-    find_object,
-    fit_calibration,
-    group_units,
-    split_units,
-)
-from gsure.judging.calibration import LIMITS, SPLITS
+from gsure.inference.hidden import CHECK_DRAWS, Batches, Checker, Hidden, learn, which_are_bad
+from gsure.inference.methods import Estimates
+from gsure.inference.setup import Setup
+from gsure.judging import Calibration, Evidence, Reliability, along_phase, find_object, split_units
+from gsure.judging.calibration import IMAGE_PRIOR, SPLITS
+from gsure.judging.verdict import MIN_UNITS
 from gsure.measurement import Measurement
-from gsure.random import Stream, generators, normal
 
-CHECK_DRAWS = 2
-"""Draws of each restoration with hidden units: their spread is averaged over many entries."""
-RENOISE = 0.7
-"""ȳ + wz and ȳ - z/w with z like the noise of ȳ have independent noise: the second one judges a restoration of the first."""
-REMAINING = 0.75, 0.25
-"""The share of the noise variance that is left in the mean at measured entries, and its standard deviation, a priori."""
-MOST_SCALED = 3.0
-"""Some samplers hardly vary measured entries. A spread that would need a larger factor is replaced by a share of the noise."""
-
-
-class Hidden(NamedTuple):
-    """Restorations of the same measurements with different units hidden."""
-
-    targets: list[Measurement]
-    """The hidden entries, by split."""
-    means: list[Tensor]
-    """Signals."""
-    draws: list[Tensor]
-    are_bad: list[Bool[Tensor, "draws b"]]
-
-
-@dataclass(frozen=True)
-class Checker:
-    """Hides measured units, restores the rest, and compares."""
-
-    restorer: Restorer
-    about: About
-    mask_shape: tuple[int, ...]
-    real_images: bool
-    seed: int
-
-    @cached_property
-    def groups(self) -> Tensor:
-        return group_units(self.mask_shape, self.about.unit)
-
-    def restore(self, measurement: Measurement, indices: Sequence[int], draws: int = CHECK_DRAWS) -> Hidden | None:
-        """All splits go through the network as one batch. None if nothing can be hidden."""
-        hidden = split_units(measurement, self.about, indices, self.seed, self.real_images)
-        if hidden is None:
-            return None
-        shown = Measurement.cat([measurement.hide(some) for some in hidden])
-        numbers = [-1 - SPLITS * index - k for k in range(SPLITS) for index in indices]  # noise of their own
-        found = self.restorer.few(draws)(shown, numbers)
-        n, bad = len(measurement), which_are_bad(found)
-        parts = [slice(k * n, (k + 1) * n) for k in range(SPLITS)]
-        return Hidden(
-            [measurement.hide(1 - some) for some in hidden],
-            [found.mean[part] for part in parts],
-            [found.draws[:, part] for part in parts],
-            [bad[:, part] for part in parts],
-        )
-
-    def evidence(self, hidden: Hidden) -> Evidence:
-        """Of the first CHECK_DRAWS draws, so that the numbers of `calibrate` and `restore` can be compared."""
-        to_spectral, groups, found = self.about.basis.to_spectral, self.groups, []
-        for target, mean, drawn, bad in zip(*hidden, strict=True):
-            few = drawn[:CHECK_DRAWS]
-            xbar = to_spectral(few.flatten(0, 1)).unflatten(0, few.shape[:2])
-            inside = find_object(mean, self.about.is_complex)
-            parts = compare(target, to_spectral(mean), xbar, bad[:CHECK_DRAWS], inside, self.about, groups)
-            found.append(self._for_more_draws(*parts, checked=len(drawn)))
-        return Evidence(*(torch.stack(values, 1) for values in zip(*found, strict=True)))
-
-    def _for_more_draws(
-        self, error: Tensor, spread: Tensor, noise: Tensor, units: Tensor, checked: int
-    ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-        """The mean of K draws has 1/K of their variance as an error; here K is smaller than in the restoration."""
-        if self.restorer.averages:
-            error = error + spread * (1 / self.restorer.options()["draws"] - 1 / checked)
-        return error, spread, noise, units
-
-    def at_measured(self, measurement: Measurement, indices: Sequence[int]) -> Float[Tensor, "4 b"]:
-        """Squared error less noise on measured entries, its variance by chance, the spread of the draws, and the noise of the
-        restored measurement, all in the object."""
-        where = measurement.ybar.device
-        noise = generators(self.seed, Stream.CALIBRATION_NOISE, indices=indices, device=where)
-        z = measurement.mask * measurement.std * normal(measurement.shape, noise, measurement.ybar)
-        shown = Measurement._trusted(
-            measurement.ybar + RENOISE * z, measurement.mask, measurement.std * (1 + RENOISE**2) ** 0.5
-        )
-        left = (1 + RENOISE**-2) ** 0.5
-        target = Measurement._trusted(measurement.ybar - z / RENOISE, measurement.mask, measurement.std * left)
-        found = self.restorer.few(CHECK_DRAWS)(shown, [-1 - SPLITS * index for index in indices])
-        to_spectral = self.about.basis.to_spectral
-        drawn = to_spectral(found.draws.flatten(0, 1)).unflatten(0, found.draws.shape[:2])
-        inside, groups = find_object(found.mean, self.about.is_complex), torch.zeros_like(self.groups)
-        parts = compare(target, to_spectral(found.mean), drawn, which_are_bad(found), inside, self.about, groups)
-        error, spread, noise_there, _ = self._for_more_draws(*parts, checked=CHECK_DRAWS)
-        entries = measurement.mask.expand_as(measurement.ybar).flatten(1).sum(1, dtype=torch.float64)
-        chance = 2 * noise_there[:, 0] ** 2 / entries.clamp(min=1)
-        shown_noise = noise_there[:, 0] * RENOISE**2  # (1 + w²) of (1 + 1/w²)
-        return torch.stack([(error - noise_there)[:, 0], chance, spread[:, 0], shown_noise])
-
-
-def which_are_bad(found: Estimates) -> Bool[Tensor, "draws b"]:
-    """Excluded draws stand last."""
-    draws, n = found.draws.shape[:2]
-    good = torch.full((n,), draws) if found.excluded is None else (~found.excluded).sum(0)
-    return torch.arange(draws)[:, None] >= good
-
-
-Batches = Iterable[tuple[Measurement, list[int]]]
-"""Measurements and their numbers."""
-
-
-def learn(checker: Checker, batches: Batches) -> Calibration:
-    """A calibration from hidden units of these measurements. A `ValueError` says if too little can be hidden."""
-    evidence, measured = [], []
-    for measurement, indices in batches:
-        if (hidden := checker.restore(measurement, indices)) is not None:
-            evidence.append(checker.evidence(hidden))
-        if measurement.max_std > 0:
-            measured.append(checker.at_measured(measurement, indices))
-    return combine(evidence, measured)
-
-
-def combine(evidence: Sequence[Evidence], measured: Sequence[Tensor]) -> Calibration:
-    """From what `Checker` found for several batches."""
-    factor, added = 1.0, 0.0
-    if measured:
-        error, chance, spread, noise = torch.cat(list(measured), 1).sum(1).tolist()
-        usual, deviation = REMAINING
-        precise, vague = deviation**-2, chance / max(noise, 1e-30) ** 2
-        share = (usual * precise + error / max(noise, 1e-30) / max(vague, 1e-12)) / (precise + 1 / max(vague, 1e-12))
-        share = max(share, LIMITS[0] ** 2)
-        has = spread / max(noise, 1e-30)
-        factor = min((share / has) ** 0.5, MOST_SCALED) if has > 0 else 1.0
-        added = max(0.0, share - factor**2 * has)
-    if not evidence:
-        return fit_calibration(Evidence(*[torch.zeros(1, SPLITS, 1)] * 4), factor, added)
-    return fit_calibration(Evidence.cat(list(evidence)), factor, added)
+SELF_IMAGES = 16
+"""Measurements from which a calibration is learned, if the run has none."""
+SHOWN = 8
+"""Measurements that the summary names."""
 
 
 class Bars(NamedTuple):
@@ -181,7 +47,7 @@ class Calibrator:
     calibration: Calibration
 
     def __call__(self, measurement: Measurement, indices: Sequence[int], found: Estimates) -> Bars:
-        hidden = self.checker.restore(measurement, indices)
+        hidden = self.checker.restore(measurement, indices) if self.calibration.units else None
         kappa, chi_squared = torch.ones(len(measurement)), torch.full((len(measurement),), torch.nan)
         if hidden is not None:
             evidence = self.checker.evidence(hidden)
@@ -190,9 +56,7 @@ class Calibrator:
         bad = which_are_bad(found)
         raw, corrected = mean_and_std(found.draws, bad)[1], mean_and_std(scaled, bad)[1]
         ratio = torch.where(raw > 0, corrected / torch.where(raw > 0, raw, 1.0), 1.0)
-        noise = (measurement.mask * measurement.std**2).expand_as(raw)
-        if not self.checker.about.basis.is_signal:
-            noise = noise.flatten(1).mean(1).reshape(-1, *[1] * (raw.ndim - 1))
+        noise = noise_in_image(measurement, self.checker.about.basis)
         std = ((found.std * ratio).square() + self.calibration.added * noise).sqrt()
         return Bars(std, kappa, chi_squared)
 
@@ -222,14 +86,19 @@ class Calibrator:
             frame = (hides if about.basis.is_signal else torch.ones_like(mean)) * (hides.flatten(1).sum(1) > 0).reshape(
                 -1, *[1] * (mean.ndim - 1)
             )
-            variance = (target.mask * target.std**2).expand_as(mean)
-            if not about.basis.is_signal:
-                variance = variance.flatten(1).mean(1).reshape(-1, *[1] * (mean.ndim - 1))
-            std = (std**2 + variance).sqrt()
+            std = (std**2 + noise_in_image(target, about.basis)).sqrt()
             if about.is_complex:
                 frame = frame[:, 0::2]
                 error, std = along_phase(mean, std, error)
             into.count(error, std, find_object(mean, about.is_complex), frame)
+
+
+def noise_in_image(measurement: Measurement, basis: Basis) -> Float[Tensor, "b *n"]:
+    """The variance of the noise of measured entries; spread evenly over the image, if masks are not in signal space."""
+    variance = (measurement.mask * measurement.std**2).expand_as(measurement.ybar)
+    if basis.is_signal:
+        return variance
+    return variance.flatten(1).mean(1).reshape(-1, *[1] * (variance.ndim - 1)).expand_as(variance)
 
 
 @dataclass
@@ -244,21 +113,15 @@ class Checks:
             values.update(dict(zip(where, found.tolist(), strict=True)))
 
     def write(self, path: Path, where: Sequence[int]) -> None:
-        some = {k: {"kappa": self.kappa[k], "chi_squared": _finite(self.chi_squared[k])} for k in where}
-        path.parent.mkdir(exist_ok=True)
-        with replacing(path) as temporary:
-            temporary.write_text(json.dumps(some))
+        write_records(path, {k: {"kappa": self.kappa[k], "chi_squared": _finite(self.chi_squared[k])} for k in where})
 
     @staticmethod
     def read(folder: Path) -> "Checks":
         """What all processes found."""
-        found = Checks()
-        for path in sorted(folder.glob("shard-*.json")):
-            for position, values in read_json(path).items():
-                found.kappa[int(position)] = float(values["kappa"])
-                chi_squared = values["chi_squared"]
-                found.chi_squared[int(position)] = torch.nan if chi_squared is None else float(chi_squared)
-        return found
+        records = read_records(folder)
+        kappa = {k: float(values["kappa"]) for k, values in records.items()}
+        chi_squared = {k: values["chi_squared"] for k, values in records.items()}
+        return Checks(kappa, {k: torch.nan if value is None else float(value) for k, value in chi_squared.items()})
 
     def of(self, n: int) -> tuple[Tensor, Tensor]:
         """κ and χ² of the first n measurements."""
@@ -268,3 +131,104 @@ class Checks:
 
 def _finite(value: float) -> float | None:
     return value if np.isfinite(value) else None
+
+
+@dataclass
+class ErrorBars:
+    """Calibrated error bars of `restore`, learned when they are first needed."""
+
+    checker: Checker
+    stored: Calibration | None
+    """Of the run; None to learn from the measurements."""
+    setup: Setup
+    at_once: int
+    advance: Bar
+    checks: Checks = field(default_factory=Checks)
+    trouble: str = ""
+    """Why nothing could be learned."""
+
+    @property
+    def _is_of_noise(self) -> bool:
+        """Whether noise is added and nothing is hidden, as for complete signals."""
+        return self.checker.is_complete if self.stored is None else self.stored.units == 0
+
+    @property
+    def _by(self) -> str:
+        return "noise that is added to" if self._is_of_noise else "hidden entries of"
+
+    @property
+    def some(self) -> np.ndarray:
+        return evenly_spread(SELF_IMAGES, len(self.setup.data))
+
+    def why_not(self) -> str:
+        """Why these measurements cannot be calibrated; empty if they can."""
+        if self.stored is not None or (self.checker.is_complete and self.setup.data.max_std > 0):
+            return ""
+        some, about = self.setup.read(self.some), self.checker.about
+        hidden = split_units(some, about, self.some.tolist(), self.checker.seed, self.checker.real_images)
+        if hidden is None:
+            return "no measured units can be hidden"
+        units = int(sum(float(h.sum()) for h in hidden) / np.prod(about.unit or [1]))
+        return "" if units >= MIN_UNITS else f"only {units} measured units can be hidden, {MIN_UNITS} are needed"
+
+    @cached_property
+    def calibrator(self) -> Calibrator:
+        if self.stored is not None:
+            return Calibrator(self.checker, self.stored)
+        self.advance.say(f"Calibrating error bars by {self._by} {len(self.some)} measurements ...")
+        try:
+            found = learn(self.checker, self._batches())
+        except ValueError as error:  # hidden units there were, but no good draws
+            self.trouble = str(error)
+            found = Calibration(torch.ones(int(self.checker.groups.max()) + 1), 1.0, 0.0, IMAGE_PRIOR, None, 0, 0)
+        return Calibrator(self.checker, replace(found, usual=None))  # they cannot tell what is unusual about themselves
+
+    def _batches(self) -> Batches:
+        for first in range(0, len(self.some), self.at_once):
+            where = self.some[first : first + self.at_once]
+            yield self.setup.read(where), where.tolist()
+
+    def __call__(self, measurement: Measurement, where: Sequence[int], found: Estimates) -> Tensor:
+        """Calibrated standard deviations."""
+        bars: Bars = self.calibrator(measurement, list(where), found)
+        self.checks.add(where, bars)
+        return bars.std
+
+    def summary(self, n: int, draws: int, checks: Checks) -> dict[str, Any]:
+        """What a user must know: what was done, what it cost, and whether the measurements look unfamiliar."""
+        if self.stored is None:
+            said = f"calibrated by {self._by} {len(self.some)} of these measurements"
+        else:
+            said = f"calibrated by {self._by} {self.stored.images:,} measurements (gsure calibrate)"
+        if self._is_of_noise:
+            return {"error bars": self.trouble or said}
+        kappa, chi_squared = checks.of(n)
+        return {
+            "error bars": self.trouble or f"{said}, and for each measurement by its own",
+            "correction per measurement": f"× {float(kappa.min()):.2f} to {float(kappa.max()):.2f}",
+            "cost of calibration": f"{SPLITS * CHECK_DRAWS} more draws per measurement, beside {draws} ({SPLITS} splits with "
+            f"{CHECK_DRAWS} draws)",
+        } | familiarity(self.stored, chi_squared)
+
+
+def familiarity(calibration: Calibration | None, chi_squared: Tensor) -> dict[str, Any]:
+    """Whether measurements look like those of the calibration, as a summary has it."""
+    together = None if calibration is None else calibration.times_worse_together(chi_squared)
+    if calibration is None or together is None:
+        return {"familiarity": "unknown: gsure calibrate RUN measures what is usual"}
+    worse, is_unfamiliar = together
+    if is_unfamiliar:
+        said = (
+            "These measurements do not look like the training data: hidden entries are predicted "
+            f"{worse:.1f} times worse than usual."
+        )
+    else:
+        said = f"as the training data: the error on hidden entries is {worse:.2f} times the usual one"
+    done: dict[str, Any] = {"familiarity": said}
+    which = calibration.unfamiliar(chi_squared).nonzero().flatten().tolist()
+    if which:
+        times = calibration.times_worse(chi_squared)
+        named = [f"{k} ({float(times[k]):.1f} times)" for k in which[:SHOWN]]
+        more = f" and {len(which) - SHOWN:,} more" if len(which) > SHOWN else ""
+        done["unfamiliar measurements"] = f"{len(which):,} of {len(chi_squared):,}: {', '.join(named)}{more}"
+    return done

@@ -13,19 +13,19 @@ from gsure.data.measurements import Measurements
 from gsure.data.scaling import evenly_spread
 from gsure.display import bar
 from gsure.files import record_request
-from gsure.inference.bars import Calibrator, Checker, combine
-from gsure.inference.calibration import describe_data, describe_method, make_checker, write_calibration
-from gsure.inference.choice import DrawsBy, choose_method, make_restorer, open_for
-from gsure.inference.methods import Method, Restorer, choose_sampling, in_basis
+from gsure.inference.bars import Calibrator
+from gsure.inference.calibration_file import describe_data, describe_method, write_calibration
+from gsure.inference.hidden import Checker, combine
+from gsure.inference.methods import Method, Restorer
+from gsure.inference.setup import DrawsBy, Setup, choose_setup, open_for
 from gsure.inference.stopping import IMAGES, Stop, choose_stop
-from gsure.judging import LEVEL, LEVELS, Evidence, Reliability
+from gsure.judging import LEVEL, LEVELS, Calibration, Evidence, Reliability
 from gsure.judging.calibration import SPLITS
 from gsure.judging.verdict import MIN_UNITS
 from gsure.measurement import Measurement
 from gsure.sampling import Spacing
 from gsure.training.checkpoints import Weights
 from gsure.training.model import CheckpointName, Loaded, open_model
-from gsure.training.prior import open_stored_prior
 from gsure.training.run import Run
 
 DRAWS = 4
@@ -70,59 +70,53 @@ def calibrate(
     if loaded.config is None or loaded.path is None or not Run(loaded.path).exists():
         raise ValueError("A calibration is stored in the folder of a run: give a run, not a denoiser or a checkpoint.")
     data, which = _open(measurements, loaded)
-    method, drawn_by = choose_method(method, loaded)
-    sampling = choose_sampling(drawn_by, float(data.coverage.min()) == 1, steps, eta, spacing)
-    prior = open_stored_prior(loaded)
-    posterior = make_restorer(loaded, prior, data, method, draws, sampling, eta_b, seed, draws_by)
-    checker = make_checker(posterior, data, loaded.denoiser.basis, prior, seed)
-    stop = _choose_stop(posterior, method, checker, data, min(limit, IMAGES), max(1, batch // draws))
-    calibrator, reliability = _learn(checker, data, limit, max(1, batch // (SPLITS * DRAWS)), progress)
-    path, calibration = Run(loaded.path).calibration, calibrator.calibration
-    about = describe_data(data) | {"measurements": data.name, "fingerprint": data.fingerprint()}
+    setup = choose_setup(loaded, data, method, draws_by, steps, eta, eta_b, spacing, seed)
+    restorer = setup.restorer(draws)
+    stop = _choose_stop(setup, restorer, min(limit, IMAGES), max(1, batch // draws))
+    at_once = max(1, batch // (SPLITS * DRAWS))
+    calibration, reliability = _learn(setup, Checker.of(restorer, setup), limit, at_once, progress)
     curve = None if reliability is None else reliability.as_dict()
-    write_calibration(
-        path,
-        calibration,
-        describe_method(posterior, loaded.checksum),
-        about,
-        {"stop": None if stop is None else stop.step, "reliability": curve, "request": request},
-    )
-    said = {
-        "calibration": str(path),
-        "measurements": f"{calibration.images:,} of {which}",
+    about = describe_data(data) | {"measurements": data.name, "fingerprint": data.fingerprint()}
+    others = {"stop": None if stop is None else stop.step, "reliability": curve, "request": request}
+    path = Run(loaded.path).calibration
+    write_calibration(path, calibration, describe_method(restorer, loaded.checksum), about, others)
+    said = {"calibration": str(path), "measurements": f"{calibration.images:,} of {which}"}
+    said |= _describe(calibration, restorer)
+    if stop is not None:
+        said["mean"] = stop.describe(setup.method, setup.sampling.steps)
+    return said | ({} if reliability is None else _describe_coverage(reliability))
+
+
+def _describe(calibration: Calibration, restorer: Restorer) -> dict[str, Any]:
+    return {
         "hidden units": calibration.units,
-        **{key: value for key, value in posterior.options().items() if key in ("method", "drawn_by")},
+        **{key: value for key, value in restorer.options().items() if key in ("method", "drawn_by")},
         "factors of missing entries": f"{float(calibration.factors.min()):.2f} to {float(calibration.factors.max()):.2f}",
         "factor of measured entries": round(calibration.measured, 3),
         "share of their noise that is added": round(calibration.added, 3),
     }
-    if stop is not None:
-        said["mean"] = stop.describe(method, sampling.steps)
-    if reliability is not None:
-        at = LEVELS.index(LEVEL)
-        inside, frame = (100 * reliability.curve(part)[at] for part in ("object", "frame"))
-        said[f"{100 * LEVEL:.0f} % intervals cover"] = (
-            f"{inside:.1f} % of hidden entries inside the object, {frame:.1f} % of all (other measurements than those of the "
-            "factors)"
-        )
-    return said
 
 
-def _choose_stop(
-    posterior: Restorer, method: Method, checker: Checker, data: Measurements, limit: int, at_once: int
-) -> Stop | None:
+def _describe_coverage(reliability: Reliability) -> dict[str, str]:
+    inside, frame = (100 * reliability.curve(part)[LEVELS.index(LEVEL)] for part in ("object", "frame"))
+    words = f"{inside:.1f} % of hidden entries inside the object, {frame:.1f} % of all"
+    return {f"{100 * LEVEL:.0f} % intervals cover": f"{words} (other measurements than those of the factors)"}
+
+
+def _choose_stop(setup: Setup, restorer: Restorer, limit: int, at_once: int) -> Stop | None:
     """Of `context`; None for other methods, and if nothing can be hidden."""
-    drawing = posterior.sampler
+    drawing = restorer.sampler
     if drawing is None or drawing.method != "context":
         return None
-    positions = evenly_spread(limit, len(data))
+    batches = _batches(setup, evenly_spread(limit, len(setup.data)), at_once)
+    return choose_stop(drawing, setup.method, setup.about, batches, setup.real_images)
 
-    def batches() -> Iterator[tuple[Measurement, list[int]]]:
-        for first in range(0, len(positions), at_once):
-            where = positions[first : first + at_once]
-            yield in_basis(data[where], data, checker.about.basis), data.indices[where].tolist()
 
-    return choose_stop(drawing, method, checker.about, batches(), checker.real_images)
+def _batches(setup: Setup, positions: np.ndarray, at_once: int) -> Iterator[tuple[Measurement, list[int]]]:
+    """Measurements with their numbers."""
+    for first in range(0, len(positions), at_once):
+        where = positions[first : first + at_once]
+        yield setup.read(where), setup.data.indices[where].tolist()
 
 
 def _open(measurements: str | Path | Measurements | None, loaded: Loaded) -> tuple[Measurements, str]:
@@ -141,30 +135,24 @@ def _open(measurements: str | Path | Measurements | None, loaded: Loaded) -> tup
 
 
 def _learn(
-    checker: Checker, data: Measurements, limit: int, at_once: int, progress: bool
-) -> tuple[Calibrator, Reliability | None]:
+    setup: Setup, checker: Checker, limit: int, at_once: int, progress: bool
+) -> tuple[Calibration, Reliability | None]:
     """The calibration by all measurements, and the reliability of one half with the factors of the other half."""
-    positions = evenly_spread(limit, len(data))
-    halves, evidence, measured = np.array_split(positions, 2), list[Evidence](), list[Tensor]()
+    evidence, measured = list[Evidence](), list[Tensor]()
+    first: Calibrator | None = None
     reliability: Reliability | None = None
+    positions = evenly_spread(limit, len(setup.data))
     with bar("calibrating", len(positions), progress) as advance:
-        for half in halves:
-            first = combine(evidence, measured) if _units(evidence) >= MIN_UNITS else None
-            if first is not None:
-                reliability = Reliability(DRAWS)
-            for start in range(0, len(half), at_once):
-                where = half[start : start + at_once]
-                measurement: Measurement = in_basis(data[where], data, checker.about.basis)
-                indices = data.indices[where].tolist()
-                if (hidden := checker.restore(measurement, indices, DRAWS)) is not None:
+        for half in np.array_split(positions, 2):
+            if sum(float(part.units.sum()) for part in evidence) >= MIN_UNITS:
+                first, reliability = Calibrator(checker, combine(checker, evidence, measured)), Reliability(DRAWS)
+            for measurement, indices in _batches(setup, half, at_once):
+                hidden = None if checker.is_complete else checker.restore(measurement, indices, DRAWS)
+                if hidden is not None:
                     evidence.append(checker.evidence(hidden))
                     if first is not None and reliability is not None:
-                        Calibrator(checker, first).reliability(hidden, reliability)
+                        first.reliability(hidden, reliability)
                 if measurement.max_std > 0:
                     measured.append(checker.at_measured(measurement, indices))
-                advance(len(where))
-    return Calibrator(checker, combine(evidence, measured)), reliability
-
-
-def _units(evidence: list[Evidence]) -> float:
-    return sum((float(part.units.sum()) for part in evidence), 0.0)
+                advance(len(measurement))
+    return combine(checker, evidence, measured), reliability

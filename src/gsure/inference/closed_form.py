@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar
+from typing import Any
 
 import torch
 from jaxtyping import Float
@@ -10,12 +10,12 @@ from torch import Tensor
 
 from gsure.basis import Basis
 from gsure.gaussian import Gaussian
-from gsure.inference.methods import Estimates, OneCall, noise_of_draw
+from gsure.inference.methods import Estimates, OneCall, Restorer, noise_of_draw
 from gsure.measurement import Measurement
 
 
 @dataclass(frozen=True)
-class ByGaussian:
+class ByGaussian(Restorer):
     """By the Gaussian prior of a run: mean and standard deviation in closed form."""
 
     gaussian: Gaussian
@@ -39,19 +39,9 @@ class ByGaussian:
     def few(self, draws: int) -> "ByGaussian":
         return replace(self, draws=draws)
 
-    def short(self, draws: int, steps: int) -> "ByGaussian":
-        return self.few(draws)
-
-    def stop_at(self, step: int | None) -> "ByGaussian":
-        return self
-
-    sampler: ClassVar[None] = None
-
-    averages: ClassVar[bool] = False
-
 
 @dataclass(frozen=True)
-class OneCallWithGaussian:
+class OneCallWithGaussian(Restorer):
     """The mean by one call of a mask-conditioned denoiser; spread and samples are those of the Gaussian prior around it.
 
     It costs one network call per measurement. The spread is that of the Gaussian, so it needs a calibration.
@@ -72,13 +62,3 @@ class OneCallWithGaussian:
 
     def few(self, draws: int) -> "OneCallWithGaussian":
         return replace(self, gaussian=self.gaussian.few(draws))
-
-    def short(self, draws: int, steps: int) -> "OneCallWithGaussian":
-        return self.few(draws)
-
-    def stop_at(self, step: int | None) -> "OneCallWithGaussian":
-        return self
-
-    sampler: ClassVar[None] = None
-
-    averages: ClassVar[bool] = False

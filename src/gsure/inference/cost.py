@@ -8,7 +8,7 @@ import torch
 
 from gsure.data.chunks import read_made_of
 from gsure.display import duration
-from gsure.inference.bars import CHECK_DRAWS
+from gsure.inference.hidden import CHECK_DRAWS
 from gsure.inference.methods import Method, Restorer
 from gsure.judging.calibration import SPLITS
 from gsure.measurement import Measurement
@@ -56,13 +56,15 @@ class Plan(NamedTuple):
         return self.checks if draws > 1 else 0.0  # one draw has no spread to calibrate
 
 
-def make_plan(n: int, calibrated: bool, learned_from: int, judged: int, method: Method, drawn_by: Method) -> Plan:
+def make_plan(
+    n: int, calibrated: bool, learned_from: int, judged: int, method: Method, drawn_by: Method, splits: int = SPLITS
+) -> Plan:
     """Of n measurements, `learned_from` teach a calibration, and `judged` are restored again for the verdict.
 
     >>> make_plan(16, True, 0, 0, "mean", "context").calls(8, 20)
     330.0
     """
-    checks = SPLITS + learned_from / n * (SPLITS + 1) if calibrated else 0.0
+    checks = splits + learned_from / n * (splits + 1) if calibrated else 0.0
     again = 0.0 if method == "mean" else judged / n  # the mean alone is quick
     return Plan(1 + again, checks, (method == "mean") + (drawn_by == "context"))
 

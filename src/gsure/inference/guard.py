@@ -5,7 +5,6 @@ A sampler can diverge for single draws, for example where a network is poor at s
 mean and the standard deviation of all draws.
 """
 
-import json
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -15,7 +14,7 @@ from jaxtyping import Bool, Float
 from torch import Tensor
 
 from gsure.basis import Basis
-from gsure.files import read_json, replacing
+from gsure.data.chunks import read_records, write_records
 from gsure.measurement import Measurement
 
 TOLERANCE = 0.05
@@ -112,20 +111,14 @@ class Tally:
 
     def write(self, path: Path, where: Sequence[int]) -> None:
         """The counts of some measurements."""
-        some = {k: [counts.get(k, 0) for counts in (self.repeated, self.excluded, self.below)] for k in where}
-        path.parent.mkdir(exist_ok=True)
-        with replacing(path) as temporary:
-            temporary.write_text(json.dumps(some))
+        counts = (self.repeated, self.excluded, self.below)
+        write_records(path, {k: [count.get(k, 0) for count in counts] for k in where})
 
     @staticmethod
     def read(folder: Path) -> "Tally":
         """What all processes counted."""
-        found = Tally()
-        for path in sorted(folder.glob("shard-*.json")):
-            for position, (repeated, excluded, *below) in read_json(path).items():  # older folders have no third count
-                found.repeated[int(position)], found.excluded[int(position)] = repeated, excluded
-                found.below[int(position)] = sum(below)
-        return found
+        records = read_records(folder)
+        return Tally(*({k: counts[kind] for k, counts in records.items()} for kind in range(3)))
 
     def summary(self, n: int, draws: int) -> dict[str, str]:
         """What a user must know of the first n measurements; empty if all draws were good."""

@@ -1,15 +1,14 @@
 """Estimates of the signals behind measurements, by any of the methods that `restore` offers."""
 
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar, Literal, NamedTuple, Protocol, runtime_checkable
+from typing import Any, ClassVar, Literal, NamedTuple
 
 import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
-from gsure.basis import Basis
-from gsure.data.measurements import Measurements
 from gsure.denoiser import BaseDenoiser
 from gsure.gaussian import Gaussian
 from gsure.inference.guard import Guard, mean_and_std
@@ -33,33 +32,38 @@ class Estimates(NamedTuple):
     excluded: Bool[Tensor, "draws b"] | None = None
 
 
-@runtime_checkable
-class Restorer(Protocol):
+class Restorer(ABC):
     """Signals from measurements; `indices` number them, and decide the noise that each of them gets."""
 
+    averages: ClassVar[bool] = False
+    """Whether the mean is that of the draws, so that it has more error if they are few."""
+
+    @abstractmethod
     def options(self) -> dict[str, Any]: ...
 
+    @abstractmethod
     def __call__(self, measurement: Measurement, indices: Sequence[int]) -> Estimates: ...
 
+    @abstractmethod
     def mean(self, measurement: Measurement, indices: Sequence[int]) -> Float[Tensor, "b *n"]:
         """The mean alone, which may be quicker."""
 
+    @abstractmethod
     def few(self, draws: int) -> "Restorer":
         """The same with another number of draws."""
 
     def short(self, draws: int, steps: int) -> "Restorer":
         """The same with so many draws and steps, which are not checked: to time them."""
+        return self.few(draws)
 
     def stop_at(self, step: int | None) -> "Restorer":
         """The same, with the mean of the conditional means at this step of `context`; None for the usual mean."""
+        return self
 
     @property
     def sampler(self) -> "Draws | None":
         """What draws by a network, if anything does."""
-
-    @property
-    def averages(self) -> bool:
-        """Whether the mean is that of the draws, so that it has more error if they are few."""
+        return None
 
 
 def noise_of_draw(
@@ -76,8 +80,10 @@ class Drawn(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Draws:
+class Draws(Restorer):
     """By posterior samples of a denoiser."""
+
+    averages: ClassVar[bool] = True
 
     denoiser: BaseDenoiser
     method: Method
@@ -135,8 +141,6 @@ class Draws:
     @property
     def sampler(self) -> "Draws":
         return self
-
-    averages: ClassVar[bool] = True
 
     def _again(
         self, xbar: Tensor, is_bad: Tensor, many: Measurement, indices: Sequence[int]
@@ -199,18 +203,8 @@ def choose_sampling(
     return Sampling(100 if steps is None else steps, *choose_noise(is_complete, eta, spacing))
 
 
-def fitting(gaussian: Gaussian | None, measurement: Measurement) -> Gaussian | None:
-    """The Gaussian, if it can be given measurements like these; one of rows needs masks that do not vary along rows."""
-    try:
-        if gaussian is not None:
-            gaussian.mean(measurement)
-    except ValueError:
-        return None
-    return gaussian
-
-
 @dataclass(frozen=True)
-class OneCall:
+class OneCall(Restorer):
     """The mean by one call of a mask-conditioned denoiser; standard deviation and samples by another method.
 
     If its draws stop at a level, the mean is that of the conditional means there.
@@ -247,19 +241,3 @@ class OneCall:
     @property
     def sampler(self) -> Draws:
         return self.draws
-
-    averages: ClassVar[bool] = False
-
-
-def in_basis(measurement: Measurement, data: Measurements, basis: Basis) -> Measurement:
-    """In the basis of the model: white noise on a fully sampled signal is white noise in any."""
-    if type(data.basis) is type(basis):
-        return measurement
-    white = measurement.std.flatten(1)
-    if not bool((measurement.mask == 1).all() and (white == white[:, :1]).all()):
-        raise ValueError(
-            f"{data.name} was measured in the basis {data.header['basis']}, the model works in {basis}, and only fully "
-            "sampled signals with white noise can be transformed: measure in that basis, or train another model."
-        )
-    ybar = basis.to_spectral(data.basis.to_signal(measurement.ybar))
-    return Measurement._trusted(ybar, measurement.mask, measurement.std)

@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -39,6 +39,9 @@ class Restored:
     summary: dict[str, Any]
     """What was done, and how good it is if that is known."""
     all_draws: Tensor | None = None
+    reported_draws: Tensor | None = None
+    """(draws, n), of restorations in memory: True for draws that the summary reports as wrong, or as probably farther from the
+    truth than the zero-filled image."""
     folder: Path | None = None
 
     @property
@@ -147,16 +150,29 @@ def verdict_of_images(found: Mapping[str, Signals], clean: Signals) -> Verdict:
     return judge_differences({kind: difference_of_scores(means["mean"], values) for kind, values in others.items()})
 
 
-def finish(
-    folder: Path, restored: Restored, clean: Signals | None, panels: int, coverage: Mapping[str, Reliability]
-) -> None:
-    """Panels of the first samples, and what can be said of all."""
+def finish(restored: Restored, clean: Signals | None, panels: int) -> Restored:
+    """With scores, if the clean signals are known; a folder gets panels of the first samples, and what can be said of all."""
+    coverage = measure_coverage(restored, clean)
+    summary = restored.summary | scores_in_words(restored.signals, clean) | coverage_in_words(coverage)
+    restored = replace(restored, summary=summary)
+    if restored.folder is not None:
+        _draw_panels(restored.folder, restored, clean, panels)
+        _write_summary(restored.folder, summary, clean, coverage)
+    return restored
+
+
+def _draw_panels(folder: Path, restored: Restored, clean: Signals | None, panels: int) -> None:
     shown = list(range(min(len(restored), panels)))
     if shown:
         pictures = {kind: signals[shown] for kind, signals in restored.signals.items()}
         if clean is not None:
             pictures["clean"] = clean[shown]
         draw_panel(folder / "panels", pictures, restored.signals["mean"].header["complex"])
+
+
+def _write_summary(
+    folder: Path, summary: Mapping[str, Any], clean: Signals | None, coverage: Mapping[str, Reliability]
+) -> None:
     if coverage:
         curves = {name: one.as_dict() for name, one in coverage.items()}
         with replacing(folder / "reliability.json") as temporary:
@@ -164,4 +180,4 @@ def finish(
         draw_reliability(folder / "reliability.png", curves)
     with replacing(folder / "summary.json") as temporary:
         where = None if clean is None or clean.path is None else str(clean.path.resolve())
-        temporary.write_text(json.dumps(restored.summary | {"clean": where}, indent=1))
+        temporary.write_text(json.dumps(dict(summary) | {"clean": where}, indent=1))

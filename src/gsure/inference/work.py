@@ -3,133 +3,156 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any
+from pathlib import Path
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from gsure.basis import Basis
 from gsure.data.anscombe import describe_values, transform_of
 from gsure.data.chunks import Chunks, write_chunk
-from gsure.data.measurements import Measurements, Signals, as_complex
+from gsure.data.measurements import Signals, as_complex
 from gsure.data.memory import hold_signals
 from gsure.display import Bar
-from gsure.gaussian import About, Fitted
-from gsure.inference.calibration import ErrorBars
+from gsure.inference.bars import Checks, ErrorBars
+from gsure.inference.cost import describe_choice, describe_cost
 from gsure.inference.guard import Tally, is_below_baseline
-from gsure.inference.methods import Restorer, in_basis
+from gsure.inference.hidden import Checker, which_are_bad
+from gsure.inference.job import Job
 from gsure.inference.restored import KINDS, SPREADS, in_words, verdict_of_images
+from gsure.inference.setup import share_never_measured
 from gsure.judging import Baselines, choose_judged, predict_hidden
 from gsure.measurement import Measurement
 
 
+class Part(NamedTuple):
+    """Estimates of some of the measurements."""
+
+    kept: dict[str, Tensor]
+    """By kind."""
+    draws: Tensor
+    reported: Tensor
+    """(draws, b): draws that were excluded, or are probably below the zero-filled image."""
+
+
+class Found(NamedTuple):
+    """Signals by kind, and all draws if they are in memory."""
+
+    signals: dict[str, Signals]
+    draws: Tensor | None
+    reported: Tensor | None = None
+    """(draws, n): draws that the summary reports."""
+
+
 @dataclass(frozen=True)
 class Work:
-    """Restores measurements by all methods, and judges the model."""
+    """Restores the measurements of a job by all methods, and judges the model."""
 
-    posterior: Restorer
-    data: Measurements
-    basis: Basis
-    prior: Fitted | None
-    n: int
-    seed: int
-    wanted: bool
-    """Whether baselines other than the pseudo-inverse are."""
+    job: Job
     advance: Bar
-    bars: ErrorBars | None = None
-    """Calibrated error bars; None for raw ones."""
     unconverged: list[int] = field(default_factory=list)
     """Images of each batch for which total variation did not converge."""
     tally: Tally = field(default_factory=Tally)
+
+    def describe(self) -> list[str]:
+        """What restores, and what it costs."""
+        job, setup = self.job, self.job.setup
+        options = job.restorer.options()
+        drawn_by, steps = options.get("drawn_by", setup.drawn_by), options.get("steps", 0)  # a Gaussian has no steps
+        plan = job.plan if self.bars is not None else job.plan._replace(checks=0.0)
+        speed = job.speed or job.measure_speed()
+        return [
+            describe_choice(setup.asked, setup.method, drawn_by),
+            describe_cost(plan, speed, job.draws, steps, job.n, drawn_by),
+        ]
+
+    @cached_property
+    def why_raw(self) -> str:
+        """Why error bars are not calibrated; empty if they are."""
+        if self.job.calibration == "none":
+            return "--calibration none"
+        return self._bars.why_not() if self.job.draws > 1 else "one draw has no spread"
+
+    @property
+    def bars(self) -> ErrorBars | None:
+        return None if self.why_raw else self._bars
+
+    @cached_property
+    def _bars(self) -> ErrorBars:
+        job = self.job
+        known = None if job.stored is None else job.stored.calibration
+        return ErrorBars(Checker.of(job.restorer, job.setup), known, job.setup, job.at_once, self.advance)
 
     @property
     def kinds(self) -> tuple[str, ...]:
         raw = () if self.bars is None else ("raw_std",)
         return (*KINDS, *raw, *self.baselines.kinds)
 
-    def measurement(self, where: np.ndarray) -> Measurement:
-        return in_basis(self.data[where], self.data, self.basis)
-
-    @cached_property
-    def about(self) -> About:
-        data = self.data
-        always = (data.coverage == 1).float() if self.prior is None else self.prior.always
-        return About(self.basis, tuple(data.shape), bool(data.header["complex"]), always, data.unit)
-
     @cached_property
     def baselines(self) -> Baselines:
-        if not self.wanted:
-            return Baselines(self.basis, None, None, False)
-        some = self.measurement(choose_judged(self.n, self.data.shape))
-        gaussian = None if self.prior is None else self.prior.gaussian
+        setup = self.job.setup
+        if not self.job.has_baselines:
+            return Baselines(setup.basis, None, None, setup.real_images)
+        some = setup.read(choose_judged(self.job.n, setup.data.shape))
+        gaussian = None if setup.prior is None or setup.method == "gaussian" else setup.prior.gaussian
         if gaussian is not None:
             try:
                 gaussian.mean(some[:1])
             except ValueError as error:  # other masks than those it was fitted to
                 self.advance.say(str(error))
                 gaussian = None
-        return Baselines.choose(some, self.about, gaussian, self.seed)
+        return Baselines.choose(some, setup.about, gaussian, setup.seed, setup.real_images)
 
-    def estimates(self, where: np.ndarray) -> tuple[dict[str, Tensor], Tensor]:
-        """What is kept, by kind, and all draws."""
-        measurement = self.measurement(where)
+    def run(self, folder: Path | None) -> Found | None:
+        """Everything, in memory or in the folder; None if other processes have not finished their share."""
+        if folder is None:
+            return self._in_memory()
+        chunks = Chunks(folder, self.job.n, self.job.at_once)
+        for number in chunks.mine():
+            if not chunks.is_done(number, self.kinds):
+                self._write(chunks, number)
+            self.advance(len(chunks.indices(number)))
+        if not all(chunks.is_done(number, self.kinds) for number in range(len(chunks))):
+            return None
+        return Found({kind: Signals(folder / kind).subset(np.arange(self.job.n)) for kind in self.kinds}, None)
+
+    def estimates(self, where: np.ndarray) -> Part:
+        measurement = self.job.setup.read(where)
         if empty := int((measurement.mask.flatten(1).sum(1) == 0).sum()):
             self.advance.say(
                 f"{empty} of the measurements {where[0]}..{where[-1]} have no measured entry: they are sampled freely."
             )
-        found, others = self.posterior(measurement, where.tolist()), self.baselines(measurement)
+        found, others = self.job.restorer(measurement, where.tolist()), self.baselines(measurement)
         self.unconverged.append(others.unconverged)
+        reported = which_are_bad(found)
         if found.repeated is not None and found.excluded is not None:
             self.tally.add(where.tolist(), found.repeated, found.excluded)
             if (gaussian := others.signals.get("gaussian")) is not None:
-                self.tally.add_below(where.tolist(), self._below(found.draws, gaussian, measurement))
+                below = self._below(found.draws, gaussian, measurement)
+                self.tally.add_below(where.tolist(), below)
+                reported = reported | below
         kept = {"mean": found.mean, "std": found.std, "draw": found.draws[0]}
         if self.bars is not None:
             kept |= {"std": self.bars(measurement, where.tolist(), found), "raw_std": found.std}
-        return kept | others.signals, found.draws
+        return Part(kept | others.signals, found.draws, reported)
 
     def _below(self, draws: Tensor, gaussian: Tensor, measurement: Measurement) -> Tensor:
         """Which draws are expected to be no better than the zero-filled image, by the mean of the Gaussian."""
-        to_spectral = self.basis.to_spectral
+        to_spectral = self.job.setup.basis.to_spectral
         mean = to_spectral(gaussian.to(measurement.ybar))
         return torch.stack([is_below_baseline(to_spectral(x.to(mean)), mean, measurement) for x in draws])
 
-    def verdict(self, found: Mapping[str, Signals], clean: Signals | None) -> dict[str, str]:
-        """By PSNR if clean signals are given, or else by hidden entries; empty without baselines."""
-        if not self.wanted:
-            return {}
-        if count := sum(self.unconverged):
-            self.advance.say(f"Total variation did not converge for {count:,} of {self.n:,} images.")
-        if clean is not None:
-            return {"verdict": verdict_of_images(found, clean).sentence}
-        where = choose_judged(self.n, self.data.shape)
-
-        def estimate(shown: Measurement) -> dict[str, Tensor]:
-            return {"mean": self.posterior.mean(shown, where.tolist())} | self.baselines(shown).signals
-
-        self.advance.say("Judging the model by hidden entries ...")
-        groups = self.data.subset(where).groups()
-        numbers = self.data.indices[where].tolist()
-        real, some = self.baselines.real_images, self.measurement(where)
-        predictions = predict_hidden(estimate, some, self.about, numbers, groups, self.seed, real)
-        shares = {
-            f"hidden entries, {in_words(kind)}": f"{value:.2f} dB" for kind, value in predictions.decibels().items()
-        }
-        return {"verdict": predictions.verdict().sentence} | shares
-
-    def in_memory(self, at_once: int, made_of: Mapping[str, Any]) -> tuple[dict[str, Signals], Tensor]:
-        parts, drawn, data = [], [], self.data
-        for first in range(0, self.n, at_once):
-            kept, x = self.estimates(np.arange(first, min(self.n, first + at_once)))
-            parts.append(kept)
-            drawn.append(x)
-            self.advance(x.shape[1])
-        some, is_complex = data.subset(np.arange(self.n)), bool(data.header["complex"])
+    def _in_memory(self) -> Found:
+        parts, data, n = list[Part](), self.job.setup.data, self.job.n
+        for first in range(0, n, self.job.at_once):
+            parts.append(self.estimates(np.arange(first, min(n, first + self.job.at_once))))
+            self.advance(parts[-1].draws.shape[1])
+        some, is_complex, made_of = data.subset(np.arange(n)), bool(data.header["complex"]), self.job.made_of
         groups, scales, offsets = some.groups(), some.scales(), some.offsets()
         found = {
             kind: hold_signals(
-                torch.cat([kept[kind] for kept in parts]),
+                torch.cat([part.kept[kind] for part in parts]),
                 made_of,
                 is_complex,
                 groups,
@@ -140,26 +163,61 @@ class Work:
             for kind in self.kinds
         }
         scale, offset = (torch.from_numpy(values).reshape(-1, *[1] * len(data.shape)) for values in (scales, offsets))
-        raw = torch.cat(drawn, 1) * scale + offset
+        raw = torch.cat([part.draws for part in parts], 1) * scale + offset
+        reported = torch.cat([part.reported for part in parts], 1)
         if (transform := transform_of(data.header)) is not None:
-            return found, transform.inverse(raw)
-        return found, as_complex(raw.flatten(0, 1), is_complex).unflatten(0, raw.shape[:2])
+            return Found(found, transform.inverse(raw), reported)
+        return Found(found, as_complex(raw.flatten(0, 1), is_complex).unflatten(0, raw.shape[:2]), reported)
 
-    def in_files(self, chunks: Chunks, made_of: Mapping[str, Any]) -> bool:
-        """Whether all is done: several processes share the work."""
-        is_complex = bool(self.data.header["complex"])
-        for number in chunks.mine():
-            where = np.array(chunks.indices(number))
-            if not chunks.is_done(number, self.kinds):
-                some = self.data.subset(where)
-                scales, offsets = some.scales().tolist(), some.offsets().tolist()
-                found = self.estimates(where)[0]
-                self.tally.write(chunks.folder / "guard" / f"shard-{number:05d}.json", where.tolist())
-                if self.bars is not None:
-                    self.bars.checks.write(chunks.folder / "calibration" / f"shard-{number:05d}.json", where.tolist())
-                for kind, values in found.items():
-                    path, offset = chunks.folder / kind / Chunks.name(number), None if kind in SPREADS else offsets
-                    transform = describe_values(self.data.header, kind)
-                    write_chunk(path, values, some.groups(), made_of, is_complex, scales, offset, transform)
-            self.advance(len(where))
-        return all(chunks.is_done(number, self.kinds) for number in range(len(chunks)))
+    def _write(self, chunks: Chunks, number: int) -> None:
+        data, where = self.job.setup.data, np.array(chunks.indices(number))
+        some, is_complex = data.subset(where), bool(data.header["complex"])
+        scales, offsets = some.scales().tolist(), some.offsets().tolist()
+        found = self.estimates(where).kept
+        self.tally.write(chunks.folder / "guard" / chunks.name(number, "json"), where.tolist())
+        if self.bars is not None:
+            self.bars.checks.write(chunks.folder / "calibration" / chunks.name(number, "json"), where.tolist())
+        for kind, values in found.items():
+            path, offset = chunks.folder / kind / chunks.name(number), None if kind in SPREADS else offsets
+            transform = describe_values(data.header, kind)
+            write_chunk(path, values, some.groups(), self.job.made_of, is_complex, scales, offset, transform)
+
+    def summary(self, found: Mapping[str, Signals], clean: Signals | None, folder: Path | None) -> dict[str, Any]:
+        """What a user must know: the verdict, what was done, and what is wrong."""
+        job = self.job
+        done: dict[str, Any] = self.verdict(found, clean) | ({} if folder is None else {"folder": str(folder)})
+        done |= {"restored": job.n, **job.restorer.options()}
+        if share := share_never_measured(job.setup.loaded):
+            entries = f"{100 * share:.1f} % of the entries were never measured in training"
+            done["extrapolation"] = f"{entries}: there, restorations and bars are guesses"
+        tally = self.tally if folder is None else Tally.read(folder / "guard")
+        done |= tally.summary(job.n, job.draws)
+        if self.bars is None:
+            return done | {"error bars": f"not calibrated: {self.why_raw}"}
+        checks = self.bars.checks if folder is None else Checks.read(folder / "calibration")
+        return done | self.bars.summary(job.n, job.draws, checks)
+
+    def verdict(self, found: Mapping[str, Signals], clean: Signals | None) -> dict[str, str]:
+        """By PSNR if clean signals are given, or else by hidden entries; empty without baselines."""
+        job, setup = self.job, self.job.setup
+        if not job.has_baselines:
+            return {}
+        if count := sum(self.unconverged):
+            self.advance.say(f"Total variation did not converge for {count:,} of {job.n:,} images.")
+        if clean is not None:
+            return {"verdict": verdict_of_images(found, clean).sentence}
+        where = choose_judged(job.n, setup.data.shape)
+
+        def estimate(shown: Measurement) -> dict[str, Tensor]:
+            return {"mean": job.restorer.mean(shown, where.tolist())} | self.baselines(shown).signals
+
+        self.advance.say("Judging the model by hidden entries ...")
+        groups = setup.data.subset(where).groups()
+        numbers = setup.data.indices[where].tolist()
+        predictions = predict_hidden(
+            estimate, setup.read(where), setup.about, numbers, groups, setup.seed, setup.real_images
+        )
+        shares = {
+            f"hidden entries, {in_words(kind)}": f"{value:.2f} dB" for kind, value in predictions.decibels().items()
+        }
+        return {"verdict": predictions.verdict().sentence} | shares

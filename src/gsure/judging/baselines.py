@@ -58,10 +58,18 @@ class Baselines:
 
     @classmethod
     def choose(
-        cls, measurement: Measurement, about: About, gaussian: Gaussian | None = None, seed: int = 0
+        cls,
+        measurement: Measurement,
+        about: About,
+        gaussian: Gaussian | None = None,
+        seed: int = 0,
+        real_images: bool = False,
     ) -> "Baselines":
-        """The strength of total variation is the one that predicts hidden entries of these measurements best."""
-        real = gaussian is not None and gaussian.real_images
+        """The strength of total variation is the one that predicts hidden entries of these measurements best.
+
+        Images are real if you say so, or if the Gaussian does.
+        """
+        real = real_images or (gaussian is not None and gaussian.real_images)
         found = cls(about.basis, None, gaussian, real)
         if len(about.shape) != 3 or min(about.shape[1:]) < 2 or measurement.mask[0].numel() == 1:
             return found

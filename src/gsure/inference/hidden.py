@@ -1,0 +1,168 @@
+"""Restore measurements with some of their measured units hidden, and compare: what error bars are calibrated by.
+
+Measured entries cannot be hidden from an estimate of themselves: there, noise is added, and the estimate is compared with a
+second measurement of independent noise. That is all that signals need that are complete, but noisy.
+
+`gsure.judging.calibration` has the statistics, `bars` applies the result, and `calibrate` stores it with a run.
+"""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import NamedTuple
+
+import torch
+from jaxtyping import Bool, Float
+from torch import Tensor
+
+from gsure.gaussian import About
+from gsure.inference.methods import Estimates, Restorer
+from gsure.inference.setup import Setup
+from gsure.judging import Calibration, Evidence, compare, find_object, fit_calibration, group_units, split_units
+from gsure.judging.calibration import IMAGE_PRIOR, LIMITS, SPLITS
+from gsure.measurement import Measurement
+from gsure.random import Stream, generators, normal
+
+CHECK_DRAWS = 2
+"""Draws of each restoration with hidden units: their spread is averaged over many entries."""
+RENOISE = 0.7
+"""ȳ + wz and ȳ - z/w with z like the noise of ȳ have independent noise: the second one judges a restoration of the first."""
+REMAINING = 0.75, 0.25
+"""The share of the noise variance that is left in the mean at measured entries, and its standard deviation, a priori."""
+MOST_SCALED = 3.0
+"""Some samplers hardly vary measured entries. A spread that would need a larger factor is replaced by a share of the noise."""
+
+
+class Hidden(NamedTuple):
+    """Restorations of the same measurements with different units hidden."""
+
+    targets: list[Measurement]
+    """The hidden entries, by split."""
+    means: list[Tensor]
+    """Signals."""
+    draws: list[Tensor]
+    are_bad: list[Bool[Tensor, "draws b"]]
+
+
+@dataclass(frozen=True)
+class Checker:
+    """Hides measured units, restores the rest, and compares."""
+
+    restorer: Restorer
+    about: About
+    mask_shape: tuple[int, ...]
+    real_images: bool
+    seed: int
+    is_complete: bool = False
+    """Nothing is missing in any measurement, so that nothing need be hidden."""
+
+    @staticmethod
+    def of(restorer: Restorer, setup: Setup) -> "Checker":
+        return Checker(restorer, setup.about, setup.data.mask_shape, setup.real_images, setup.seed, setup.is_complete)
+
+    @cached_property
+    def groups(self) -> Tensor:
+        return group_units(self.mask_shape, self.about.unit)
+
+    def restore(self, measurement: Measurement, indices: Sequence[int], draws: int = CHECK_DRAWS) -> Hidden | None:
+        """All splits go through the network as one batch. None if nothing can be hidden."""
+        hidden = split_units(measurement, self.about, indices, self.seed, self.real_images)
+        if hidden is None:
+            return None
+        shown = Measurement.cat([measurement.hide(some) for some in hidden])
+        numbers = [-1 - SPLITS * index - k for k in range(SPLITS) for index in indices]  # noise of their own
+        found = self.restorer.few(draws)(shown, numbers)
+        n, bad = len(measurement), which_are_bad(found)
+        parts = [slice(k * n, (k + 1) * n) for k in range(SPLITS)]
+        return Hidden(
+            [measurement.hide(1 - some) for some in hidden],
+            [found.mean[part] for part in parts],
+            [found.draws[:, part] for part in parts],
+            [bad[:, part] for part in parts],
+        )
+
+    def evidence(self, hidden: Hidden) -> Evidence:
+        """Of the first CHECK_DRAWS draws, so that the numbers of `calibrate` and `restore` can be compared."""
+        to_spectral, groups, found = self.about.basis.to_spectral, self.groups, []
+        for target, mean, drawn, bad in zip(*hidden, strict=True):
+            few = drawn[:CHECK_DRAWS]
+            xbar = to_spectral(few.flatten(0, 1)).unflatten(0, few.shape[:2])
+            inside = find_object(mean, self.about.is_complex)
+            parts = compare(target, to_spectral(mean), xbar, bad[:CHECK_DRAWS], inside, self.about, groups)
+            found.append(self._for_more_draws(*parts, checked=len(drawn)))
+        return Evidence(*(torch.stack(values, 1) for values in zip(*found, strict=True)))
+
+    def _for_more_draws(
+        self, error: Tensor, spread: Tensor, noise: Tensor, units: Tensor, checked: int
+    ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+        """The mean of K draws has 1/K of their variance as an error; here K is smaller than in the restoration."""
+        if self.restorer.averages:
+            error = error + spread * (1 / self.restorer.options()["draws"] - 1 / checked)
+        return error, spread, noise, units
+
+    def at_measured(self, measurement: Measurement, indices: Sequence[int]) -> Float[Tensor, "4 b"]:
+        """Squared error less noise on measured entries, its variance by chance, the spread of the draws, and the noise of the
+        restored measurement, all in the object."""
+        where = measurement.ybar.device
+        noise = generators(self.seed, Stream.CALIBRATION_NOISE, indices=indices, device=where)
+        z = measurement.mask * measurement.std * normal(measurement.shape, noise, measurement.ybar)
+        shown = Measurement._trusted(
+            measurement.ybar + RENOISE * z, measurement.mask, measurement.std * (1 + RENOISE**2) ** 0.5
+        )
+        left = (1 + RENOISE**-2) ** 0.5
+        target = Measurement._trusted(measurement.ybar - z / RENOISE, measurement.mask, measurement.std * left)
+        found = self.restorer.few(CHECK_DRAWS)(shown, [-1 - SPLITS * index for index in indices])
+        to_spectral = self.about.basis.to_spectral
+        drawn = to_spectral(found.draws.flatten(0, 1)).unflatten(0, found.draws.shape[:2])
+        inside, groups = find_object(found.mean, self.about.is_complex), torch.zeros_like(self.groups)
+        parts = compare(target, to_spectral(found.mean), drawn, which_are_bad(found), inside, self.about, groups)
+        error, spread, noise_there, _ = self._for_more_draws(*parts, checked=CHECK_DRAWS)
+        entries = measurement.mask.expand_as(measurement.ybar).flatten(1).sum(1, dtype=torch.float64)
+        chance = 2 * noise_there[:, 0] ** 2 / entries.clamp(min=1)
+        shown_noise = noise_there[:, 0] * RENOISE**2  # (1 + w²) of (1 + 1/w²)
+        return torch.stack([(error - noise_there)[:, 0], chance, spread[:, 0], shown_noise])
+
+
+def which_are_bad(found: Estimates) -> Bool[Tensor, "draws b"]:
+    """Excluded draws stand last."""
+    draws, n = found.draws.shape[:2]
+    good = torch.full((n,), draws) if found.excluded is None else (~found.excluded).sum(0)
+    return torch.arange(draws)[:, None] >= good
+
+
+Batches = Iterable[tuple[Measurement, list[int]]]
+"""Measurements and their numbers."""
+
+
+def learn(checker: Checker, batches: Batches) -> Calibration:
+    """A calibration from hidden units of these measurements. A `ValueError` says if too little can be hidden."""
+    evidence, measured = [], []
+    for measurement, indices in batches:
+        if not checker.is_complete and (hidden := checker.restore(measurement, indices)) is not None:
+            evidence.append(checker.evidence(hidden))
+        if measurement.max_std > 0:
+            measured.append(checker.at_measured(measurement, indices))
+    return combine(checker, evidence, measured)
+
+
+def combine(checker: Checker, evidence: Sequence[Evidence], measured: Sequence[Tensor]) -> Calibration:
+    """From what it found for several batches. Signals that are complete need only what was found at measured entries."""
+    factor, added = _at_measured(torch.cat(list(measured), 1)) if measured else (1.0, 0.0)
+    groups = int(checker.groups.max()) + 1
+    if measured and checker.is_complete:
+        images = sum(part.shape[1] for part in measured)
+        return Calibration(torch.ones(groups), factor, added, IMAGE_PRIOR, None, images, 0)
+    nothing = Evidence(*[torch.zeros(1, SPLITS, groups)] * 4)
+    return fit_calibration(Evidence.cat(list(evidence)) if evidence else nothing, factor, added)
+
+
+def _at_measured(found: Float[Tensor, "4 b"]) -> tuple[float, float]:
+    """What the spread at measured entries is multiplied by, and the share of their noise variance that is added."""
+    error, chance, spread, noise = found.sum(1).tolist()
+    usual, deviation = REMAINING
+    precise, vague = deviation**-2, chance / max(noise, 1e-30) ** 2
+    share = (usual * precise + error / max(noise, 1e-30) / max(vague, 1e-12)) / (precise + 1 / max(vague, 1e-12))
+    share = max(share, LIMITS[0] ** 2)
+    has = spread / max(noise, 1e-30)
+    factor = min((share / has) ** 0.5, MOST_SCALED) if has > 0 else 1.0
+    return factor, max(0.0, share - factor**2 * has)
