@@ -159,7 +159,7 @@ def test_init_starts_from_the_weights_of_another_run(plain, files, tmp_path):
     with pytest.raises(ValueError, match="do not fit the network of this run: give the settings of its network"):
         gsure.train(files / "d.h5", tmp_path / "other", gsure.Settings(network="mlp", width=32), init=plain)
     assert not (tmp_path / "other").exists()
-    with pytest.raises(ValueError, match="neither a run of gsure train nor a checkpoint"):
+    with pytest.raises(ValueError, match="neither a run of gsure train nor a checkpoint: nothing is there"):
         gsure.train(files / "d.h5", tmp_path / "other", QUICK, init=tmp_path / "nothing")
 
 

@@ -31,6 +31,8 @@ ADDED = {
     "diagnose": ["--n=40"],
 }
 """Options that make a command small."""
+SECONDS = 0.3
+"""Per image, where a page allows more."""
 
 
 def read_pages() -> Any:
@@ -43,12 +45,15 @@ def read_pages() -> Any:
 def run_command(line: str) -> tuple[int, str]:
     """The exit code, and what was printed; `> FILE` writes that to a file, as a shell does."""
     words, _, target = line.partition(" > ")
-    arguments = shlex.split(words)[1:]
+    arguments = shlex.split(words.replace("--seconds-per-image 3", f"--seconds-per-image {SECONDS}"))[1:]
     is_as_shown = {"--help", "--dry-run"} & set(arguments)
+    added = [] if is_as_shown else ADDED.get(arguments[0], [])
+    if "--seconds-per-image" in arguments:  # chooses the steps
+        added = [option for option in added if not option.startswith("--steps")]
     printed = io.StringIO()
     with contextlib.redirect_stdout(printed), contextlib.redirect_stderr(printed):
         try:
-            code = main([*arguments, *([] if is_as_shown else ADDED.get(arguments[0], []))])
+            code = main([*arguments, *added])
         except SystemExit as end:
             code = end.code or 0
     if target:

@@ -181,6 +181,8 @@ IMAGES = np.abs(gsure.Fourier().to_signal(torch.from_numpy(np.stack([kspace().re
         ((kspace(), 0.5, 0.1), r"mask must be 0 \(not measured\) or 1"),
         ((kspace(), 0, 0.1), "mask is 0 everywhere.*swapped"),
         ((kspace(), None, 0.1), "mask must be numbers.*Give 1 if everything was measured"),
+        ((kspace(), 1, "estimate"), "sigma must be numbers, but is 'estimate'.*gsure.convert"),
+        (("kspace.npy", 1, 0.1), "y must be numbers, but is 'kspace.npy'.*Load it first"),
         ((kspace(), 1, -0.1), "sigma must be at least 0, but has the value -0.1"),
         ((kspace() * np.nan, 1, 0.1), "y has 1152 values that are NaN or infinite"),
         ((kspace().reshape(6, 1, 1, 16, 12), 1, 0.1), "at most 4 dimensions"),

@@ -27,8 +27,8 @@ from gsure.files import as_request
 from gsure.plotting import mosaics
 from gsure.report import write_report
 from gsure.report.collect import collect
-from gsure.report.tables import errors
-from gsure.report.words import next_commands, recorded_commands
+from gsure.report.tables import errors, validation_table
+from gsure.report.words import next_commands, recorded_commands, verdict
 
 ROLES = ("measurements", "clean", "naive")
 VOID = {"input", "img", "meta", "link", "br", "line", "path", "use", "rect", "circle"}
@@ -210,6 +210,24 @@ def test_errors_are_compared_only_on_the_same_data(made, tmp_path):
                 )
                 (run / "evaluation.json").rename(run / f"{name}.json")
     assert sorted(errors(collect(tmp_path / "made")).values()) == [0.08, 0.1, 0.3]
+
+
+def test_restoration_in_one_call_is_not_compared_with_denoising(made, tmp_path):
+    shutil.copytree(made / "runs", tmp_path / "runs")
+    for role in ("measurements", "clean"):  # validated as --purpose both is: on hidden entries, at no timestep
+        path = tmp_path / "runs" / role / "metrics.jsonl"
+        lines = [json.loads(line) for line in path.read_text().splitlines()]
+        for validation in (line["validation"] for line in lines if "validation" in line):
+            validation["t_bins"] = []
+        path.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    facts = collect(tmp_path)
+    assert [path.name for path in errors(facts)] == ["naive"]
+    assert verdict(facts, errors(facts), {}) == ""
+    table = validation_table(facts)
+    assert table.rows[0].title == "Error of restorations"
+    ours, reference, naive = (cell.text for cell in table.rows[0].cells)
+    assert "–" not in (ours, reference)
+    assert naive == "–"
 
 
 def test_imputed_signals_of_a_run_are_skipped(made, tmp_path):

@@ -82,6 +82,19 @@ def test_a_run_with_a_budget_records_its_steps_and_resumes(files, tmp_path, monk
     assert final(tmp_path / "run").step == stored.steps
 
 
+@pytest.mark.parametrize(
+    ("options", "where"),
+    [(["--preset", "digits"], "the steps of --preset digits"), (["--steps", "30"], "--steps 30")],
+)
+def test_minutes_beside_a_number_of_steps_are_refused(files, tmp_path, capsys, options, where):
+    """They would be ignored."""
+    assert main(["train", str(files / "d.h5"), "--out", str(tmp_path / "run"), "--minutes", "5", *options]) == 2
+    assert f"--minutes has no effect beside {where}: add --steps 0" in capsys.readouterr().err
+    with pytest.raises(ValueError, match=r"give Settings\(steps=0, minutes=5\)"):
+        gsure.train(files / "d.h5", tmp_path / "run", Settings(steps=3), minutes=5.0)
+    assert not (tmp_path / "run").exists()
+
+
 @pytest.mark.parametrize("name", ["d", "k"])
 def test_a_run_for_both_purposes_resumes_bit_for_bit(files, tmp_path, name):
     settings = chosen(gsure.open(files / f"{name}.h5"), **SMALL, checkpoint_every=3)

@@ -63,6 +63,19 @@ def test_an_existing_run_is_neither_replaced_nor_resumed_unasked(files, run):
     assert bytes_of(run) == before
 
 
+@pytest.mark.parametrize("by", ["command", "function"])
+def test_an_existing_run_is_named_before_settings_are_chosen(files, run, monkeypatch, capsys, by):
+    """Choosing them takes seconds, and prints lines that hide the error."""
+    monkeypatch.setattr("gsure.training.auto.choose_settings", None)
+    monkeypatch.setattr("gsure.training.train.choose_settings", None)
+    if by == "command":
+        assert main(["train", str(files / "d.h5"), "--out", str(run)]) == 2
+        assert "holds a run already" in capsys.readouterr().err
+    else:
+        with pytest.raises(ValueError, match="holds a run already"):
+            gsure.train(files / "d.h5", run, minutes=1.0)
+
+
 def test_force_puts_an_existing_run_aside(files, run):
     before = {name.replace("/run/", "/run.old-1/"): content for name, content in bytes_of(run).items()}
     gsure.train(files / "d.h5", run, QUICK, force=True)

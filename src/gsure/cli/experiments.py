@@ -28,7 +28,7 @@ def _demo_options(parser: ArgumentParser) -> None:
     )
     training = Options(parser, "training and sampling")
     training.add("--steps", int, "training steps of each model, instead of the demo's own")
-    training.add("--n", int, "number of samples of each model", 500)
+    training.add("--n", int, "number of samples of each model", 180)
     output = Options(parser, "output")
     output.add("--out", str, "folder to write; an unfinished one is resumed", "demo", metavar="FOLDER")
 

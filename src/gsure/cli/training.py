@@ -18,7 +18,10 @@ def _options(parser: ArgumentParser) -> None:
     common = Options(parser, "common options")
     common.add("data", str, "measurement file, or a folder of shards")
     common.add("--out", str, "folder of the run", metavar="FOLDER", required=True)
-    about = "settings to start from: auto (the default) fits them to the data, plain takes the defaults below; or "
+    about = (
+        "settings to start from: auto (the default) chooses most of them by the data and prints them; plain takes the "
+        "defaults below; or "
+    )
     common.add("--preset", str, about + ", ".join(preset_names()))
     common.add("--clean", str, "clean signals, for --train-on clean or to log the true error", metavar="FILE")
     _add_settings(common, COMMON)
@@ -50,7 +53,8 @@ def _add_settings(options: Options, names: tuple[str, ...]) -> None:
 def _train(options: Namespace) -> None:
     import torch
 
-    from gsure.training.run import inspect
+    from gsure.training.run import Run, inspect
+    from gsure.training.setup import refuse_folder
     from gsure.training.train import train
 
     given = {setting.name: options[setting.name] for setting in dataclasses.fields(Settings) if setting.name in options}
@@ -61,8 +65,12 @@ def _train(options: Namespace) -> None:
     if options.dry_run:
         _rehearse(options, given)
         return
+    refuse_folder(
+        Run(Path(options.out)), options.resume, options.force
+    )  # before settings are chosen, which takes seconds
     settings = _settings(options, given)
-    call(train, options, settings=settings, network=None)  # --network is a setting; train(network=) a module
+    own = {"network": None, "minutes": None}  # --network and --minutes are settings; train(network=) is a module
+    call(train, options, settings=settings, **own)
     if os.environ.get("RANK", "0") == "0":
         show(inspect(options.out), options.json)
 
@@ -71,6 +79,10 @@ def _settings(options: Namespace, given: dict[str, Any], shown: bool = True) -> 
     """Those of the run that is resumed, of a preset, or those that fit the data; with what was given on the command line."""
     from gsure.training.run import Run
 
+    fits_the_time = given.get("steps", 0 if options.preset in (None, "auto") else 1) == 0
+    if given.get("minutes") and not fits_the_time and not options.resume:
+        where = f"--steps {given['steps']}" if "steps" in given else f"the steps of --preset {options.preset}"
+        raise ValueError(f"--minutes has no effect beside {where}: add --steps 0, or omit --minutes.")
     if options.resume and (run := Run(Path(options.out))).exists():
         return dataclasses.replace(run.config.settings, **given)
     if options.preset == "plain":

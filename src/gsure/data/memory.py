@@ -96,11 +96,19 @@ def _about(value: Any) -> Any:
 def _numpy(name: str, values: Any) -> np.ndarray:
     array = values.detach().cpu().resolve_conj().numpy() if isinstance(values, Tensor) else np.asarray(values)
     if array.dtype.kind not in "buifc":
-        hint = " Give 1 if everything was measured." if name == "mask" and values is None else ""
-        raise ValueError(f"{name} must be numbers, but is {array.dtype}.{hint}")
+        given = repr(values) if values is None or isinstance(values, str | Path) else array.dtype
+        raise ValueError(f"{name} must be numbers, but is {given}.{_remedy(name, values)}")
     if bad := array.size - int(np.isfinite(array).sum()):
         raise ValueError(f"{name} has {bad} values that are NaN or infinite: set them to 0, and the mask to 0 there.")
     return array
+
+
+def _remedy(name: str, values: Any) -> str:
+    if name == "mask" and values is None:
+        return " Give 1 if everything was measured."
+    if name == "sigma":
+        return " If you do not know it, gsure.convert (gsure import) estimates it from a file, with 'estimate'."
+    return " Load it first, or give the file to gsure.convert." if isinstance(values, str | Path) else ""
 
 
 def _values(y: np.ndarray, basis: Basis | None) -> tuple[np.ndarray, bool, Basis, str]:

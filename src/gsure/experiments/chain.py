@@ -4,6 +4,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+import torch
+
 from gsure.corruption import FAMILIES
 from gsure.data.corrupt import corrupt
 from gsure.data.measurements import open_measurements
@@ -45,10 +47,34 @@ def train_once(data: Path, out: Path, settings: Settings, clean: Path, progress:
     if run.exists() and (changes := _changes(run.config.settings, settings)):
         told = "; ".join(f"{option(name)} was {old}, now {new}" for name, (old, new) in changes.items())
         raise ValueError(f"{out} was trained with different settings ({told}): remove it, or choose another folder.")
-    if not run.exists() or _last_step(run) < settings.steps:
-        train(data, out, settings, clean=clean, resume=run.exists(), progress=progress)
-        if _last_step(run) < settings.steps:
+    _finish(run, data, settings, clean, progress)
+
+
+def train_for(data: Path, out: Path, changes: Mapping[str, Any], clean: Path, progress: bool) -> Settings:
+    """The same with settings that fit the data and the speed of this computer, now; or with those of the run, if it exists.
+
+    Returns the settings of the run, with its number of steps. `changes` may have a time budget, `minutes`.
+    """
+    run = Run(out)
+    if run.exists():
+        settings = run.config.settings
+    else:
+        chosen = choose_settings(open_measurements(data), known(changes, "The demo"))
+        torch.set_num_threads(chosen.threads)
+        settings = chosen.settings
+    _finish(run, data, settings, clean, progress)
+    return run.config.settings
+
+
+def _finish(run: Run, data: Path, settings: Settings, clean: Path, progress: bool) -> None:
+    if not _is_finished(run):
+        train(data, run.path, settings, clean=clean, resume=run.exists(), progress=progress)
+        if not _is_finished(run):
             raise KeyboardInterrupt
+
+
+def _is_finished(run: Run) -> bool:
+    return run.exists() and _last_step(run) >= run.config.settings.steps > 0
 
 
 def _changes(before: Settings, now: Settings) -> dict[str, tuple[Any, Any]]:

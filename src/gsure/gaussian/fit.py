@@ -265,7 +265,7 @@ class _Fit:
         def rate(number_of: int) -> float:
             return (number_of + 1) ** -0.5
 
-        with bar("Gaussian prior, phase", n, self.progress) as advance:
+        with bar("Gaussian prior, phase", min(n, self.about.n or n), self.progress) as advance:
 
             def reading() -> Iterator[Measurement]:
                 for batch in _first(self.batches(), n, at_once):

@@ -62,6 +62,11 @@ class Trained:
         return [(line["step"], line["validation"]) for line in self.lines if "validation" in line]
 
     @property
+    def validates_restoration(self) -> bool:
+        """Whether it was validated by restoration in one call, at no timestep, and not by denoising."""
+        return bool(self.validations) and not self.validations[-1][1].get("t_bins")
+
+    @property
     def step(self) -> int:
         return max((line["step"] for line in self.lines), default=0)
 
@@ -71,8 +76,10 @@ class Trained:
 
     @property
     def best_step(self) -> int | None:
-        """The step of the checkpoint with the smallest validation error."""
-        return min(self.validations, key=lambda line: line[1]["estimate"]["mean"], default=(None,))[0]
+        """The step of the checkpoint with the smallest validation error, since signals were last imputed."""
+        changed = max((at for at in self.config.settings.impute_at if at < self.step), default=0)
+        since = [line for line in self.validations if line[0] > changed]
+        return min(since, key=lambda line: line[1]["estimate"]["mean"], default=(None,))[0]
 
     @property
     def seconds(self) -> float:

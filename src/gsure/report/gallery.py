@@ -256,7 +256,7 @@ class Gallery:
                     break
         for drawn, name, column in zip(group, names, columns, strict=True):
             psnr = drawn.summary.get("PSNR of mean")
-            words = f"restored, PSNR {psnr}" if psnr else "restored: mean of the draws"
+            words = f"restored, PSNR {psnr}" if psnr else "restored"
             rows.append(row(name, words, column["mean"], f"The {n} measurements, restored by the model {name}."))
         if "clean" in columns[0]:
             alt = f"The {n} clean images behind the measurements."

@@ -154,8 +154,10 @@ def _losses(runs: Styled) -> Iterator[Curves]:
 
 
 def _validation(runs: Styled) -> Iterator[Curves]:
-    """Omits the reference, which is validated on clean signals and needs no estimate."""
+    """Of the runs that were validated like the first. Omits the reference, which is validated on clean signals and needs no
+    estimate."""
     found = [(run, style) for run, style in runs if run.validations and run.role != "clean"]
+    found = [entry for entry in found if entry[0].validates_restoration == found[0][0].validates_restoration]
     if not found:
         return
     known = [(run, style) for run, style in found if all("true" in v for _, v in run.validations)]
@@ -167,9 +169,10 @@ def _validation(runs: Styled) -> Iterator[Curves]:
     for run, style in known:
         steps, results = zip(*run.validations, strict=True)
         series.append(Series(steps, [v["true"]["mean"] for v in results], None, style.stand_in, style.dash))
-    svg = draw_svg("validation", series, "training step", "denoising error")
-    alt = "Chart of the denoising error on held-out measurements over training steps, as dots with error bars. "
-    about = "Dots: error on held-out measurements, estimated without clean data (± 2 standard errors). "
+    error = "error on hidden entries" if found[0][0].validates_restoration else "denoising error"
+    svg = draw_svg("validation", series, "training step", error)
+    alt = f"Chart of the {error} of held-out measurements over training steps, as dots with error bars. "
+    about = f"Dots: {error} of held-out measurements, estimated without clean data (± 2 standard errors). "
     if known:
         one = words.thing(found[0][0].config.data_info)
         worst = max(abs(v["estimate"]["mean"] / v["true"]["mean"] - 1) for run, _ in known for _, v in run.validations)
@@ -178,7 +181,11 @@ def _validation(runs: Styled) -> Iterator[Curves]:
     else:
         first, last = (number(found[0][0].validations[k][1]["estimate"]["mean"], 3) for k in (0, -1))
         alt += f"It goes from {first} to {last}."
-        about += "It is an unbiased estimate of the true error and selects the best checkpoint."
+        about += (
+            "It is a share of the error of the Gaussian prior: below 1, the network adds to it."
+            if found[0][0].validates_restoration
+            else "It is an unbiased estimate of the true error and selects the best checkpoint."
+        )
     yield Curves(Markup(svg), f"Validation error{', estimated and true' if known else ''}", about, alt)
 
 

@@ -32,6 +32,14 @@ METRICS = {
     "true": ("Error on measurements, true", "computed with the clean signals"),
 }
 """Title and meaning of each metric."""
+RESTORING = {
+    "estimate": (
+        "Error on hidden entries",
+        "measured entries that were hidden, as a share of the Gaussian prior's error",
+    ),
+    "full": ("Error of restorations", "mean squared distance from the clean signal"),
+}
+"""The same, where validation restores in one call."""
 VARIANTS = {
     "draw": "one draw",
     "baseline": "no model",
@@ -76,19 +84,21 @@ def headline(facts: Facts) -> Table | None:
     base = validation_table(facts)
     if not groups:
         return base
-    rows = []
+    has_floor, rows = any(map(_has_floor, groups)), []
     if base is not None and not _has_denoising(facts):
         first = base.rows[0]
         note = f"{first.note}; lower is better"
-        rows.append(Row(f"Denoising: {first.title}", note, (Cell("–"), *first.cells)))  # it has no floor
+        task = "Restoration in one call" if facts.main.validates_restoration else "Denoising"
+        floor = (Cell("–"),) if has_floor else ()
+        rows.append(Row(f"{task}: {first.title}", note, (*floor, *first.cells)))
     for group in groups:
         names = list(group[0].values["metrics"])
         if chosen := next((name for name in FIRST if name in names), next(iter(names), None)):
-            row = _row(facts, group, chosen, facts.runs, with_floor=True)
+            row = _row(facts, group, chosen, facts.runs, has_floor)
             note = f"{_how(facts, group[0])}; {_better(group, chosen)} is better"
             rows.append(Row(f"{KINDS.get(_kind(group), _kind(group))}: {row.title}", note, row.cells))
     warnings = dict.fromkeys(str(text) for group in groups for e in group for text in e.values.get("warnings") or [])
-    head = ("", "floor", *(run.label for run in facts.runs))
+    head = ("", *(["floor"] if has_floor else []), *(run.label for run in facts.runs))
     return Table("The main metric of each evaluation, ± its standard error.", head, tuple(rows), tuple(warnings))
 
 
@@ -100,32 +110,36 @@ def details(facts: Facts) -> list[Table]:
 
 
 def validation_table(facts: Facts) -> Table | None:
-    """Validation errors at the last checkpoint of each run. They need no other command, and some need no clean data."""
-    runs = facts.runs
-    last = {run.path: run.validations[-1][1] if run.validations else {} for run in runs}
-    one = thing(facts.main.config.data_info)
-    rows = []
-    for name in ("full", "estimate", "true"):
+    """Validation errors at the last checkpoint of each run. They need no other command, and some need no clean data.
+
+    They can be compared among runs that were validated like the main one.
+    """
+    restores = facts.main.validates_restoration
+    runs = [run for run in facts.runs if run.validations and run.validates_restoration == restores]
+    last = {run.path: run.validations[-1][1] for run in runs}
+    one, titles, rows = thing(facts.main.config.data_info), RESTORING if restores else METRICS, []
+    for name in (name for name in ("full", "estimate", "true") if name in titles):
         shown = [run for run in runs if name in last[run.path] and (name == "full" or run.role != "clean")]
         values = {run.path: last[run.path][name]["mean"] for run in shown}
         cells = [
             Cell(with_error(values[run.path], last[run.path][name]["se"]), compare(facts, run, values, "lower"))
             if run.path in values
             else Cell("–")
-            for run in runs
+            for run in facts.runs
         ]
         if values:
-            title, note = (text.replace("signal", one) for text in METRICS[name])
+            title, note = (text.replace("signal", one) for text in titles[name])
             rows.append(Row(title, note, tuple(cells)))
     if not rows:
         return None
-    caption = (
-        "Denoising error: mean squared error over all noise levels, on held-out data, at the last checkpoint, ± its standard "
-        "error. Lower is better."
-    )
-    if (weighting := facts.main.config.settings.weighting) != "x":
+    what = "Denoising error: mean squared error over all noise levels"
+    if restores:
+        what = "Restoration in one call: squared error"
+    caption = f"{what}, on held-out data, at the last checkpoint, ± its standard error. Lower is better."
+    weighting = facts.main.config.settings.weighting
+    if weighting != "x" and not restores:
         caption += f" Noise levels are weighted as in training (--weighting {weighting})."
-    return Table(caption, ("", *(run.label for run in runs)), tuple(rows))
+    return Table(caption, ("", *(run.label for run in facts.runs)), tuple(rows))
 
 
 def compare(facts: Facts, run: Trained, values: dict[Any, float], better: str) -> tuple[str, ...]:
@@ -153,7 +167,7 @@ def errors(facts: Facts) -> dict[Path, float]:
     """The denoising error of each run on fully sampled signals."""
     if _has_denoising(facts):
         return _by_run(facts, "denoising", "full")
-    last = [(run, run.validations[-1][1]) for run in facts.runs if run.validations]
+    last = [(run, run.validations[-1][1]) for run in facts.runs if run.validations and not run.validates_restoration]
     return {run.path: result["full"]["mean"] for run, result in last if "full" in result}
 
 
@@ -197,13 +211,17 @@ def _way(evaluation: Evaluation) -> tuple[Any, ...]:
     return tuple(map(str, (values.get("kind"), values.get("n"), features.get("name"), reference.get("path"), made)))
 
 
+def _has_floor(group: Group) -> bool:
+    return any(metric.get("floor") is not None for e in group for metric in e.values["metrics"].values())
+
+
 def _kind(group: Group) -> str:
     return str(group[0].values.get("kind"))
 
 
 def _table(facts: Facts, group: Group) -> Table:
     names = [name for name in dict.fromkeys(n for e in group for n in e.values["metrics"]) if "_of_" not in name]
-    has_floor = any(metric.get("floor") is not None for e in group for metric in e.values["metrics"].values())
+    has_floor = _has_floor(group)
     rows = [_row(facts, group, name, [e.run for e in group], has_floor) for name in names]
     labels = [e.run.label if e.run else e.drawn.label if e.drawn else "?" for e in group]
     floor = f" Floor: {text}." if isinstance(text := group[0].values.get("floor"), str) else ""
@@ -257,8 +275,14 @@ def _how(facts: Facts, evaluation: Evaluation) -> str:
 def how_drawn(made_of: dict[str, Any]) -> str:
     """The sampler, or the restoration method, and its cost."""
     steps = f"{number(made_of.get('steps'))} sampling steps"
+    if made_of.get("method") == "gaussian":
+        return "Gaussian prior"
+    draws = f"{number(made_of.get('draws'))} draws"
+    if made_of.get("method") == "mean":
+        of_each = f" with {steps} each" if made_of.get("steps") else ""
+        return f"mean by one call, {draws} by {made_of.get('drawn_by')}{of_each}"
     if made_of.get("method"):
-        return f"{made_of['method']}, {number(made_of.get('draws'))} draws with {steps} each"
+        return f"{made_of['method']}, {draws} with {steps} each"
     return f"{made_of.get('sampler')} with {steps}"
 
 
@@ -279,7 +303,7 @@ def hidden_table(facts: Facts) -> Table | None:
 
 def _table_of_restorations(facts: Facts, prefix: str, caption: str) -> Table | None:
     kinds = {"baseline": "no model", "total variation": "total variation", "gaussian": "Gaussian prior"}
-    kinds |= {"draw": "one draw", "mean": "mean of draws"}
+    kinds |= {"draw": "one draw", "mean": "restored"}
     found = [drawn for drawn in facts.restorations if f"{prefix}mean" in drawn.summary]
     kinds = {kind: name for kind, name in kinds.items() if any(f"{prefix}{kind}" in drawn.summary for drawn in found)}
     rows = [

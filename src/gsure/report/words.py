@@ -125,6 +125,22 @@ def judged(facts: Facts) -> str:
     return ""
 
 
+def restoring(facts: Facts) -> str:
+    """What a restoration and its uncertainty are."""
+    one, methods = thing(facts.main.config.data_info), {drawn.made_of.get("method") for drawn in facts.restorations}
+    if methods == {"mean"}:
+        return (
+            f"One call of the network restores a measurement. The uncertainty is the standard deviation of several {one}s "
+            "that were drawn to agree with the measurement."
+        )
+    if "mean" in methods:
+        return f"The uncertainty is the standard deviation of several {one}s that were drawn to agree with the measurement."
+    return (
+        f"For each measurement, the model draws several complete {one}s that agree with it. Their mean is the restoration, "
+        "their standard deviation the uncertainty."
+    )
+
+
 def verdict(facts: Facts, errors: Mapping[Path, float], distances: Mapping[Path, float]) -> str:
     """Sentences that compare the denoising error and the Fréchet distance with those of the reference and naive training."""
     run = facts.main

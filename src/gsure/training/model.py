@@ -220,7 +220,8 @@ def _find(path: Path, checkpoint: CheckpointName) -> Checkpoint:
         return checkpoints.read(path)
     run = Run(path)
     if not run.exists():
-        raise ValueError(f"{path} is neither a run of gsure train nor a checkpoint.")
+        nothing = "" if path.exists() else ": nothing is there"
+        raise ValueError(f"{path} is neither a run of gsure train nor a checkpoint{nothing}.")
     if not isinstance(checkpoint, int | np.integer) and checkpoint not in ("best", "last"):
         raise ValueError(f"checkpoint is best, last or the number of a step, not {checkpoint!r}.")
     if not isinstance(checkpoint, str):

@@ -97,8 +97,12 @@ class Settings:
     beta_T: float = _setting(0.02, "for_noise, linear: last step; the paper prints 0.2 and uses 0.02")  # noqa: N815
     T: int = _setting(1000, "number of timesteps")
 
-    steps: int = _setting(10_000, "training steps; 0 takes as many as fit into --minutes", free=True)
-    minutes: float = _setting(0.0, "time budget of the whole run in minutes, if --steps is 0", free=True)
+    steps: int = _setting(
+        10_000, "training steps; 0, as with --preset auto, takes as many as fit into --minutes", free=True
+    )
+    minutes: float = _setting(
+        0.0, "time budget of the whole run in minutes, if --steps is 0; 15 with --preset auto", free=True
+    )
     batch: int = _setting(64, "measurements per step, over all processes")
     accumulate: int = _setting(1, "parts in which a process computes its share of a batch, to save memory")
     lr: float = _setting(2e-4, "learning rate of Adam")

@@ -69,7 +69,7 @@ def setup(
             problems.extend(str(error).splitlines())
             return None
 
-    attempt(_refuse_folder, run, resume, force)
+    attempt(refuse_folder, run, resume, force)
     stored = attempt(lambda: run.config) if resume and run.exists() else None
     measurements = attempt(open_measurements, data, run.basis)
     if measurements is None:
@@ -201,7 +201,7 @@ def _open_clean(
     return None if clean is None else open_clean(clean, data)
 
 
-def _refuse_folder(run: Run, resume: bool, force: bool) -> None:
+def refuse_folder(run: Run, resume: bool, force: bool) -> None:
     if resume and not run.exists():
         raise ValueError(f"There is no run in {run.path} to resume: omit --resume to start one there.")
     if run.exists() and not (resume or force):

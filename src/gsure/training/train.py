@@ -28,7 +28,7 @@ from gsure.training.model import choose_device, make_objective
 from gsure.training.prior import fit_prior, open_prior
 from gsure.training.run import Log, Run, peak_memory, summary_writer
 from gsure.training.settings import Settings
-from gsure.training.setup import Ready, setup
+from gsure.training.setup import Ready, refuse_folder, setup
 from gsure.training.tasks import Curriculum, Task, Unchanging, make_tasks
 from gsure.training.validation import judge_run
 
@@ -58,7 +58,7 @@ def train(
 
     data        a measurement file, or measurements in memory; the run then keeps them in its folder
     settings    by default those that fit the data and the time budget (`gsure.choose_settings`)
-    minutes     time budget, if there are no settings; 15 by default
+    minutes     time budget, if there are no settings, which have their own; 15 by default
     clean       file of clean signals. It only adds the true error to the log, except with `Settings(train_on="clean")`,
                 which trains on it
     init        start from the weights of this run instead of random ones
@@ -71,8 +71,15 @@ def train(
     began = time.monotonic()
     if tensorboard:
         summary_writer()  # refuses at once if it is not installed
+    if settings is not None and minutes is not None:
+        raise ValueError(
+            f"minutes={minutes:g} is for settings that gsure chooses, and you gave settings: give "
+            f"Settings(steps=0, minutes={minutes:g}), or omit one of the two."
+        )
     run = Run(Path(out), network, basis)
-    settings = settings or _default_settings(run, data, minutes, resume, device, progress)
+    if settings is None:
+        refuse_folder(run, resume, force)  # before settings are chosen, which takes seconds
+        settings = _default_settings(run, data, minutes, resume, device, progress)
     request = record_request("train", arguments | {"settings": settings.changed()})
     options: dict[str, Any] = {"clean": clean, "init": init, "resume": resume, "force": force}
     with accelerated(settings.precision, device) as accelerator:
