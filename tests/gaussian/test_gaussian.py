@@ -16,7 +16,7 @@ from gsure.gaussian.coordinates import Entries, Rows, Vectors, as_complex, as_pa
 from gsure.gaussian.fit import Fitted
 from gsure.gaussian.moments import Moments
 from gsure.gaussian.phase import Reference, ReferencedGaussian
-from gsure.gaussian.stationary import StationaryGaussian, hartley
+from gsure.gaussian.stationary import StationaryGaussian, fit_stationary, hartley
 from gsure.random import generators
 
 N, STD, KEEP = 20_000, 0.5, 0.5
@@ -276,9 +276,7 @@ def test_the_stationary_gaussian_is_exact_for_stationary_images(generator):
     x = hartley(power.sqrt() * torch.randn(n, 1, 6, 8, generator=generator)) + 0.5
     mask = (torch.rand(n, 1, 6, 8, generator=generator) < 0.5).float()
     measurement = Measurement(mask * (x + 0.2 * torch.randn(x.shape, generator=generator)), mask, 0.2)
-    about = About(Identity(), (1, 6, 8), False, torch.zeros(1, 1, 6, 8))
-    fit = fitting._Fit(lambda: [measurement[:3000], measurement[3000:]], measurement[:32], about, 0, False)
-    fitted = fit._stationary()
+    fitted = fit_stationary(lambda: [measurement[:3000], measurement[3000:]], Identity())
     torch.testing.assert_close(fitted.power, power.expand_as(fitted.power), rtol=0.2, atol=0.05)
     torch.testing.assert_close(fitted.mu, torch.full_like(fitted.mu, 0.5), atol=0.12, rtol=0.0)
     # against the covariance matrix of all pixels, in closed form

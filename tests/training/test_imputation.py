@@ -188,7 +188,7 @@ def test_an_interrupt_while_imputing_loses_no_chunk(files, straight, tmp_path, m
 
 
 def test_two_processes_impute_what_one_imputes(files, tmp_path):
-    settings = dataclasses.replace(IMPUTING, accumulate=1, impute_at=(2,), steps=4)
+    settings = dataclasses.replace(IMPUTING, accumulate=1, impute_at=(2,), steps=4, objective="gsure-y")
     gsure.train(files / "d.h5", tmp_path / "one", settings)
     (tmp_path / "settings.yaml").write_text(json.dumps(dataclasses.asdict(settings)))
     done = launch(2, "train", files / "d.h5", "--out", tmp_path / "two", "--config", tmp_path / "settings.yaml")

@@ -25,7 +25,7 @@ from gsure.gaussian.coordinates import Coordinates, Entries, Rows, as_complex, u
 from gsure.gaussian.moments import Moments
 from gsure.gaussian.phase import Reference, ReferencedGaussian
 from gsure.gaussian.referenced import as_parts, to_image
-from gsure.gaussian.stationary import StationaryGaussian
+from gsure.gaussian.stationary import fit_stationary
 from gsure.measurement import Measurement, draw_hidden
 from gsure.random import Stream, keyed_generator
 
@@ -121,7 +121,7 @@ class _Fit:
             found.append(referenced)
             self._say(referenced)
         if not found:
-            stationary = self._stationary()
+            stationary = fit_stationary(self.batches, self.about.basis)
             found.append((self.error(stationary), "stationary images", stationary))
             self._say(found[-1])
         error, words, best = min(found, key=lambda one: one[0])
@@ -273,31 +273,6 @@ class _Fit:
                     advance(len(batch))
 
             return start.improved(reading(), rate, lambda covariance: covariance)
-
-    def _stationary(self) -> StationaryGaussian:
-        """Two passes: the mean of each entry, then its power, or that of all images at each shift."""
-        basis = self.about.basis
-        sums = counts = torch.zeros(())
-        for batch in self.batches():
-            sums, counts = sums + batch.ybar.double().sum(0), counts + batch.mask.expand_as(batch.ybar).double().sum(0)
-        mu = (sums / counts.clamp(min=1)).float()[None]
-        power = pairs = torch.zeros(())
-        for batch in self.batches():
-            mask = batch.mask.expand_as(batch.ybar)
-            away, noise = batch.ybar - mask * mu, (mask * batch.std**2).double()
-            if basis.is_signal:  # sums over all pairs of measured pixels at each shift
-                power = power + torch.fft.fft2(away.double()).abs().square().sum(0)
-                power = power - noise.sum((-2, -1), keepdim=True).sum(0)
-                pairs = pairs + torch.fft.fft2(mask.double()).abs().square().sum(0)
-            else:
-                power, pairs = power + (away.double() ** 2 - noise).sum(0), pairs + mask.double().sum(0)
-        if basis.is_signal:
-            covariance = torch.fft.ifft2(power).real / torch.fft.ifft2(pairs).real.clamp(min=0.5)
-            spectrum = torch.fft.fft2(covariance).real
-        else:
-            spectrum = power / pairs.clamp(min=1)
-        floor = FLOORS[0] * spectrum.mean().clamp(min=1e-12)
-        return StationaryGaussian(basis, mu, torch.maximum(spectrum, floor).float()[None])
 
 
 def _name(coordinates: Coordinates) -> str:

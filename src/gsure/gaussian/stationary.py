@@ -4,6 +4,7 @@ C = Fᴴ diag(s) F with a power spectrum s. Where masks are in a transform domai
 the posterior is known entry by entry. Where masks are in signal space, it needs conjugate gradients.
 """
 
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -18,6 +19,8 @@ from gsure.random import Seed, as_generators, normal
 
 ITERATIONS, RESIDUAL = 200, 1e-4
 """Conjugate gradients end at this share of the first residual, or after so many iterations."""
+FLOOR = 1e-3
+"""Smallest value of the spectrum, as a share of the mean."""
 DRAWS = 32
 """Posterior draws of which `std` is taken where there is no closed form."""
 
@@ -77,6 +80,31 @@ class StationaryGaussian(Gaussian):
 
     def _covariance(self, v: Float[Tensor, "b *n"]) -> Float[Tensor, "b *n"]:
         return hartley(self.power * hartley(v))
+
+
+def fit_stationary(batches: Callable[[], Iterable[Measurement]], basis: Basis) -> StationaryGaussian:
+    """Two passes: the mean of each entry, then its power, or that of all images at each shift."""
+    sums = counts = torch.zeros(())
+    for batch in batches():
+        sums, counts = sums + batch.ybar.double().sum(0), counts + batch.mask.expand_as(batch.ybar).double().sum(0)
+    mu = (sums / counts.clamp(min=1)).float()[None]
+    power = pairs = torch.zeros(())
+    for batch in batches():
+        mask = batch.mask.expand_as(batch.ybar)
+        away, noise = batch.ybar - mask * mu, (mask * batch.std**2).double()
+        if basis.is_signal:  # sums over all pairs of measured pixels at each shift
+            power = power + torch.fft.fft2(away.double()).abs().square().sum(0)
+            power = power - noise.sum((-2, -1), keepdim=True).sum(0)
+            pairs = pairs + torch.fft.fft2(mask.double()).abs().square().sum(0)
+        else:
+            power, pairs = power + (away.double() ** 2 - noise).sum(0), pairs + mask.double().sum(0)
+    if basis.is_signal:
+        covariance = torch.fft.ifft2(power).real / torch.fft.ifft2(pairs).real.clamp(min=0.5)
+        spectrum = torch.fft.fft2(covariance).real
+    else:
+        spectrum = power / pairs.clamp(min=1)
+    floor = FLOOR * spectrum.mean().clamp(min=1e-12)
+    return StationaryGaussian(basis, mu, torch.maximum(spectrum, floor).float()[None])
 
 
 def hartley(x: Float[Tensor, "b *n"]) -> Float[Tensor, "b *n"]:
