@@ -23,6 +23,10 @@ Choice = Literal["auto", "self", "none"]
 """Of the calibration of error bars."""
 
 
+MAX_TIMED = 2**19
+"""Entries in a timed batch, at most, unless one image has more: timing a full batch of large images would take minutes."""
+
+
 @dataclass(frozen=True)
 class Job:
     """What one call of `restore` computes, decided before it starts."""
@@ -51,7 +55,8 @@ class Job:
         return replace(self, setup=setup, draws=draws, seconds_per_image=float(seconds), speed=speed)
 
     def measure_speed(self) -> Speed:
-        some = self.setup.read(np.arange(min(self.n, self.at_once)))
+        at_once = max(1, MAX_TIMED // (self.draws * int(np.prod(self.setup.data.shape))))
+        some = self.setup.read(np.arange(min(self.n, self.at_once, at_once)))
         return time_batch(self.setup.restorer(self.draws), some, self.draws)
 
     @property

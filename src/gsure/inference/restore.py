@@ -10,7 +10,7 @@ from torch import nn
 
 from gsure.basis import Basis
 from gsure.data.measurements import Measurements, Signals, open_clean
-from gsure.display import bar
+from gsure.display import bar, say
 from gsure.files import record_request
 from gsure.inference.cost import DRAWS
 from gsure.inference.job import Choice, Job
@@ -89,6 +89,8 @@ def restore(
     n = len(setup.data) if limit is None else min(limit, len(setup.data))
     job = Job(setup, n, draws or DRAWS, batch, calibration, baselines, baselines and clean is None)
     if seconds_per_image is not None:
+        if progress:
+            say("Timing one batch ...")
         job = job.within(seconds_per_image, (draws, steps), out)
     if volumes is not None:
         check_volumes(setup.data.subset(np.arange(n)))

@@ -1,6 +1,6 @@
 """The work of `restore`: all measurements by all methods, batch by batch, in memory or in files; and the verdict."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -55,17 +55,15 @@ class Work:
     """Images of each batch for which total variation did not converge."""
     tally: Tally = field(default_factory=Tally)
 
-    def describe(self) -> list[str]:
-        """What restores, and what it costs."""
+    def describe(self) -> Iterator[str]:
+        """What restores; and, after one batch was timed, what it costs."""
         job, setup = self.job, self.job.setup
         options = job.restorer.options()
         drawn_by, steps = options.get("drawn_by", setup.drawn_by), options.get("steps", 0)  # a Gaussian has no steps
+        yield describe_choice(setup.asked, setup.method, drawn_by)
         plan = job.plan if self.bars is not None else job.plan._replace(checks=0.0)
         speed = job.speed or job.measure_speed()
-        return [
-            describe_choice(setup.asked, setup.method, drawn_by),
-            describe_cost(plan, speed, job.draws, steps, job.n, drawn_by),
-        ]
+        yield describe_cost(plan, speed, job.draws, steps, job.n, drawn_by)
 
     @cached_property
     def why_raw(self) -> str:
