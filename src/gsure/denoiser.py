@@ -34,11 +34,13 @@ class BaseDenoiser(nn.Module, ABC):
     ) -> Float[Tensor, "b *n"]: ...
 
     def estimate(self, measurement: Measurement) -> Float[Tensor, "b *n"]:
-        """E[x̄ | ȳ] in one call, at the noise of the measurement itself: it needs a mask-conditioned denoiser."""
-        if not self.mask_conditioned:
+        """E[x̄ | ȳ] in one call, at the noise of the measurement itself. If anything is missing, it needs a mask-conditioned
+        denoiser."""
+        if not (self.mask_conditioned or measurement.is_noisy_signal):
             raise ValueError(
-                "One call restores a measurement only if the denoiser is mask-conditioned, and this one is not: draw samples "
-                "with ddrm or Posterior, or train with mask_conditioned=True."
+                "One call restores a measurement with missing entries, or noise that differs between entries, only if the "
+                "denoiser is mask-conditioned, and this one is not: draw samples with ddrm or Posterior, or train with "
+                "mask_conditioned=True."
             )
         std = (measurement.mask * measurement.std).expand(len(measurement), *measurement.mask.shape[1:]).flatten(1)
         t = self.schedule.first(std.amax(1)).clamp(max=self.schedule.T)

@@ -168,6 +168,12 @@ class Measurement:
         return float((self.mask * self.std).max()) if len(self) else 0.0
 
     @property
+    def is_noisy_signal(self) -> bool:
+        """Nothing is missing, and the noise of a sample is white: then ȳ is the signal and noise, in any orthonormal basis."""
+        white = self.std.flatten(1)
+        return bool((self.mask == 1).all() and (white == white[:, :1]).all())
+
+    @property
     def shape(self) -> torch.Size:
         return self.ybar.shape
 

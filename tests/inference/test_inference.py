@@ -13,6 +13,7 @@ from running import QUICK
 
 import gsure
 from gsure.cli import main
+from gsure.corruption import Noise
 from gsure.data import chunks as shards
 from gsure.data.sources import open_source
 from gsure.inference import sample as sampling
@@ -388,3 +389,19 @@ def test_auto_takes_the_best_method_that_the_model_allows(files):
     assert gsure.restore(gsure.load(files / "run"), files / "new.h5", **options).summary["method"] == "ddrm"
     with pytest.raises(ValueError, match="--method mean needs a mask-conditioned network"):
         gsure.restore(files / "run", files / "new.h5", method="mean", **options)
+
+
+def test_any_denoiser_restores_noisy_signals_in_one_call(files, tmp_path):
+    """The mean is the output of the network at the noise level of the data."""
+    gsure.corrupt(open_source("digits"), tmp_path / "noisy.h5", Noise(), 0.3, limit=4)
+    denoiser, noisy = gsure.load(files / "run"), gsure.open(tmp_path / "noisy.h5")
+    restored = gsure.restore(files / "run", noisy, steps=2, draws=2, calibration="none", baselines=False)
+    assert (restored.summary["method"], restored.summary["drawn_by"]) == ("mean", "ddrm")
+    y = noisy[np.arange(4)].ybar
+    with torch.no_grad():
+        t = denoiser.schedule.first(torch.full((4,), noisy.max_std))
+        wanted = denoiser(denoiser.schedule.alpha_bar[t].sqrt().float().reshape(-1, 1, 1, 1) * y, t)
+    np.testing.assert_allclose(restored.signals["mean"][:], wanted, atol=1e-5)
+    uneven = gsure.Measurement(y, torch.ones(1, 1, 8, 8), torch.linspace(0.1, 0.3, 64).reshape(1, 1, 8, 8))
+    with pytest.raises(ValueError, match="noise that differs between entries"):
+        denoiser.estimate(uneven)

@@ -147,16 +147,17 @@ def time_batch(restorer: Restorer, measurement: Measurement, draws: int) -> Spee
     return Speed(max(0.0, few - step * draws * TIMED[0]), step)
 
 
-def describe_choice(asked: Method, method: Method, drawn_by: Method) -> str:
+def describe_choice(asked: Method, method: Method, drawn_by: Method, is_complete: bool) -> str:
     """What restores, and why.
 
-    >>> describe_choice("auto", "mean", "context")
+    >>> describe_choice("auto", "mean", "context", False)
     'Mean: one network call, because the network is mask-conditioned. Samples: context.'
     """
     if method == "gaussian":
         return "Mean and samples: the Gaussian prior, without network calls."
     if method == "mean":
-        return f"Mean: one network call, because the network is mask-conditioned. Samples: {drawn_by}."
+        reason = "nothing is missing" if is_complete else "the network is mask-conditioned"
+        return f"Mean: one network call, because {reason}. Samples: {drawn_by}."
     why = ", because the model was not trained to restore in one call" if asked == "auto" else ""
     return f"Mean and samples: {drawn_by}{why}."
 

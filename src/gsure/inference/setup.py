@@ -132,7 +132,8 @@ def choose_setup(
     if not ((eta is None or 0 <= eta <= 1) and 0 <= eta_b <= 1):
         raise ValueError(f"--eta and --eta-b must lie between 0 and 1, but are {eta} and {eta_b}.")
     data = open_for(measurements, loaded)
-    mean_by, drawn_by = choose_method(method, loaded)
+    is_noisy_signal = data[choose_judged(len(data), data.shape)].is_noisy_signal
+    mean_by, drawn_by = choose_method(method, loaded, is_noisy_signal)
     sampling = choose_sampling(drawn_by, float(data.coverage.min()) == 1, steps, eta, spacing)
     if drawn_by not in ("context", "gaussian"):
         times(loaded.denoiser.schedule, sampling.steps, sampling.spacing)  # refuses what is impossible
@@ -148,18 +149,21 @@ def refuse_other_than(**options: tuple[object, object]) -> None:
             raise ValueError(f"--{flag} is one of {', '.join(get_args(choices))}, not {value!r}.")
 
 
-def choose_method(method: Method, loaded: Loaded) -> tuple[Method, Method]:
+def choose_method(method: Method, loaded: Loaded, is_noisy_signal: bool) -> tuple[Method, Method]:
     """The method that gives the mean, and the one that gives samples. `auto` takes what the model was trained for.
 
-    Moment matching needs the Jacobian of the network. A denoiser on top of a Gaussian does not pass on the Gaussian's, and a
-    denoiser alone has no Gaussian prior that would make it stable.
+    Any denoiser restores a noisy signal in one call, and DDRM draws from its posterior. Moment matching needs the Jacobian of
+    the network. A denoiser on top of a Gaussian does not pass on the Gaussian's, and a denoiser alone has no Gaussian prior
+    that would make it stable.
     """
     purpose = "generate" if loaded.config is None else loaded.config.settings.purpose
     has_jacobian = loaded.config is not None and not isinstance(loaded.denoiser, ResidualDenoiser)
     can_draw: Method = "context" if purpose == "both" else "moments" if has_jacobian else "ddrm"
+    can_draw = "ddrm" if is_noisy_signal else can_draw
     if method == "auto":
-        method = can_draw if purpose == "generate" else "mean"
-    if method in ("mean", "context") and not loaded.denoiser.mask_conditioned:
+        method = "mean" if is_noisy_signal or purpose != "generate" else can_draw
+    needs_mask = method == "context" or (method == "mean" and not is_noisy_signal)
+    if needs_mask and not loaded.denoiser.mask_conditioned:
         raise ValueError(
             f"--method {method} needs a mask-conditioned network, and that of this model is not: use --method ddrm, or train "
             "with --base gaussian."
@@ -201,8 +205,7 @@ def in_basis(measurement: Measurement, data: Measurements, basis: Basis) -> Meas
     """In the basis of the model: white noise on a fully sampled signal is white noise in any."""
     if type(data.basis) is type(basis):
         return measurement
-    white = measurement.std.flatten(1)
-    if not bool((measurement.mask == 1).all() and (white == white[:, :1]).all()):
+    if not measurement.is_noisy_signal:
         raise ValueError(
             f"{data.name} was measured in the basis {data.header['basis']}, the model works in {basis}, and only fully "
             "sampled signals with white noise can be transformed: measure in that basis, or train another model."

@@ -60,7 +60,7 @@ class Work:
         job, setup = self.job, self.job.setup
         options = job.restorer.options()
         drawn_by, steps = options.get("drawn_by", setup.drawn_by), options.get("steps", 0)  # a Gaussian has no steps
-        yield describe_choice(setup.asked, setup.method, drawn_by)
+        yield describe_choice(setup.asked, setup.method, drawn_by, setup.is_complete)
         plan = job.plan if self.bars is not None else job.plan._replace(checks=0.0)
         speed = job.speed or job.measure_speed()
         yield describe_cost(plan, speed, job.draws, steps, job.n, drawn_by)
