@@ -17,16 +17,23 @@ if TYPE_CHECKING:
 
 FINEST, GAP = 48, 4
 """Larger side of a picture in a row of pictures, at least, and the space between pictures, in pixels."""
+FEW = 0.005
+"""Share of the pixels that may be clipped to black, and to white."""
 MISSING = (0.55, 0.70, 0.90)
 """Blue, which neither grey images nor faces contain."""
 
 
 def as_picture(x: Tensor, is_complex: bool) -> Tensor:
-    """A signal (c, h, w) as a picture. Complex images are shown as min-max normalised magnitudes, as in the paper."""
+    """A signal (c, h, w) as a picture. Complex images are shown as min-max normalised magnitudes, as in the paper.
+
+    For real images, -1 is black and 1 is white, unless more than a few pixels are darker or brighter.
+    """
     if is_complex:
         magnitude = torch.linalg.vector_norm(x, dim=0)
         return (magnitude - magnitude.min()) / (magnitude.max() - magnitude.min()).clamp(min=1e-12)
-    x = (x.clamp(-1, 1) + 1) / 2
+    darkest, brightest = x.quantile(FEW), x.quantile(1 - FEW)
+    black, white = darkest.clamp(max=-1), brightest.clamp(min=1)
+    x = (x.clamp(black, white) - black) / (white - black)
     return x.movedim(0, -1) if len(x) == 3 else x[0]
 
 

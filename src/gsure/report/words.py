@@ -75,14 +75,15 @@ def loss_of_data(data_info: DataInfo) -> str:
         case "blur":
             return f"each was blurred by its own kernel ({corruption.get('kind')})"
         case "as measured":
-            return "a part of each was measured by a real instrument"
+            return "they were imported from files, not simulated"
         case name:
             return f"each was corrupted by {name}"
 
 
 def noise(data_info: DataInfo) -> str:
     given = dict(data_info.made_by.get("sigma_0") or {}).get("given")
-    is_grey = is_picture(data_info.shape) and not data_info.is_complex
+    is_simulated = dict(data_info.made_by.get("corruption") or {}).get("name") != "as measured"
+    is_grey = is_picture(data_info.shape) and not data_info.is_complex and is_simulated
     scale = " (black is −1, white is 1)" if is_grey else ""
     if isinstance(given, list | tuple) and len(given) == 2:
         return f"noise of standard deviation {number(given[0])} to {number(given[1])}{scale}"
