@@ -18,6 +18,8 @@ from conftest import ROOT
 
 import gsure
 from gsure.cli import main
+from gsure.inference import job
+from gsure.inference.cost import Speed
 
 PAGES = ("training", "sampling", "restoration", "evaluation", "diagnosis", "report", "command-line", "comparison")
 SMALL = {
@@ -27,12 +29,12 @@ SMALL = {
 ADDED = {
     "train": [f"--{name.replace('_', '-')}={list(v) if isinstance(v, tuple) else v}" for name, v in SMALL.items()],
     "sample": ["--n=40", "--steps=2"],
-    "restore": ["--steps=2", "--draws=2", "--panels=1"],
+    "restore": ["--steps=2", "--draws=2", "--panels=1", "--limit=4"],
     "diagnose": ["--n=40"],
 }
 """Options that make a command small."""
-SECONDS = 0.3
-"""Per image, where a page allows more."""
+SPEED = Speed(restoration=0.0, step=0.005)
+"""Of restorations, so that a time per image means the same number of steps on any computer."""
 
 
 def read_pages() -> Any:
@@ -45,11 +47,13 @@ def read_pages() -> Any:
 def run_command(line: str) -> tuple[int, str]:
     """The exit code, and what was printed; `> FILE` writes that to a file, as a shell does."""
     words, _, target = line.partition(" > ")
-    arguments = shlex.split(words.replace("--seconds-per-image 3", f"--seconds-per-image {SECONDS}"))[1:]
+    arguments = shlex.split(words)[1:]
     is_as_shown = {"--help", "--dry-run"} & set(arguments)
     added = [] if is_as_shown else ADDED.get(arguments[0], [])
     if "--seconds-per-image" in arguments:  # chooses the steps
         added = [option for option in added if not option.startswith("--steps")]
+    if "--limit" in arguments:
+        added = [option for option in added if not option.startswith("--limit")]
     printed = io.StringIO()
     with contextlib.redirect_stdout(printed), contextlib.redirect_stderr(printed):
         try:
@@ -77,7 +81,8 @@ def test_the_pages_about_models_run_one_after_the_other(tmp_path, monkeypatch, f
 
     monkeypatch.setattr(gsure, "train", train_little)
     monkeypatch.setattr(gsure, "sample", lambda model, n, **options: sample(model, min(n, 40), **options))
-    monkeypatch.setattr(gsure, "restore", lambda *given, **options: restore(*given, **(options | {"draws": 2})))
+    monkeypatch.setattr(gsure, "restore", lambda *given, **options: restore(*given, **({"limit": 4} | options | {"draws": 2})))
+    monkeypatch.setattr(job, "time_batch", lambda *given: SPEED)
     pages, made = read_pages(), set()
     for page in PAGES:
         scope: dict[str, Any] = {"torch": torch, "gsure": gsure}

@@ -165,7 +165,7 @@ def describe_choice(asked: Method, method: Method, drawn_by: Method, is_complete
 def describe_cost(plan: Plan, speed: Speed, draws: int, steps: int, n: int, drawn_by: Method) -> str:
     """What it costs, before it starts.
 
-    >>> describe_cost(Plan(1, 0, 2), Speed(0, 0.001), 8, 20, 100, "context")
+    >>> describe_cost(Plan(1.0, 0.0, 2), Speed(0.0, 0.001), 8, 20, 100, "context")
     '8 draws of 20 steps: 162 network calls per image. 0.16 s per image, 16 seconds in all, by one timed batch.'
     """
     calls, without = plan.calls(draws, steps), plan._replace(checks=0.0).calls(draws, steps)
