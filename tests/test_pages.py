@@ -81,7 +81,9 @@ def test_the_pages_about_models_run_one_after_the_other(tmp_path, monkeypatch, f
 
     monkeypatch.setattr(gsure, "train", train_little)
     monkeypatch.setattr(gsure, "sample", lambda model, n, **options: sample(model, min(n, 40), **options))
-    monkeypatch.setattr(gsure, "restore", lambda *given, **options: restore(*given, **({"limit": 4} | options | {"draws": 2})))
+    monkeypatch.setattr(
+        gsure, "restore", lambda *given, **options: restore(*given, **({"limit": 4} | options | {"draws": 2}))
+    )
     monkeypatch.setattr(job, "time_batch", lambda *given: SPEED)
     pages, made = read_pages(), set()
     for page in PAGES:

@@ -58,7 +58,7 @@ DEMOS = {
         corruption={"name": "patches", "p": 0.4, "size": 2},
         sigma=0.02,
         minutes=0.75,
-        restored=24,
+        restored=16,
         features="digits",
         changes={"purpose": "generate"},  # samples are what digits show best; they also restore, by `moments`
     ),
