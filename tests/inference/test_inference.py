@@ -273,8 +273,8 @@ def test_measurements_that_do_not_fit_the_model_are_refused_with_both(files, tmp
     gsure.corrupt(digits, tmp_path / "h.h5", gsure.corruption.FAMILIES["hadamard"](keep=0.5), 0.01, limit=4)
     gsure.corrupt(digits, tmp_path / "loud.h5", PATCHES, 500.0, limit=4)
     for name, match in {
-        "p": r"of shape \(1, 8, 8\), but .* has \(2, 16, 16\)",
-        "h": "of basis Identity, but .* has Hadamard",
+        "p": r"of shape \(1, 8, 8\), but those of .* have \(2, 16, 16\)",
+        "h": "of basis Identity, but those of .* have Hadamard",
         "loud": "std up to 500, above the schedule's largest level",
     }.items():
         with pytest.raises(ValueError, match=match):
