@@ -189,8 +189,8 @@ def open_for(measurements: str | Path | Measurements, loaded: Loaded) -> Measure
     for what in mine:
         if mine[what] != theirs[what]:
             raise ValueError(
-                f"The model was trained on signals of {what} {mine[what]}, but those of {data.name} have {theirs[what]}: make a "
-                "file of such measurements, or train another model."
+                f"The model was trained on signals of {what} {mine[what]}, but those of {data.name} have {theirs[what]}: make "
+                "a file of such measurements, or train another model."
             )
     largest = float(denoiser.schedule.sigma[-1])
     if data.max_std >= largest:
