@@ -29,7 +29,7 @@ SMALL = {
 ADDED = {
     "train": [f"--{name.replace('_', '-')}={list(v) if isinstance(v, tuple) else v}" for name, v in SMALL.items()],
     "sample": ["--n=40", "--steps=2"],
-    "restore": ["--steps=2", "--draws=2", "--panels=1", "--limit=4"],
+    "restore": ["--steps=2", "--draws=2", "--panels=1", "--limit=24"],
     "diagnose": ["--n=40"],
 }
 """Options that make a command small."""
@@ -82,7 +82,7 @@ def test_the_pages_about_models_run_one_after_the_other(tmp_path, monkeypatch, f
     monkeypatch.setattr(gsure, "train", train_little)
     monkeypatch.setattr(gsure, "sample", lambda model, n, **options: sample(model, min(n, 40), **options))
     monkeypatch.setattr(
-        gsure, "restore", lambda *given, **options: restore(*given, **({"limit": 4} | options | {"draws": 2}))
+        gsure, "restore", lambda *given, **options: restore(*given, **({"limit": 24} | options | {"draws": 2}))
     )
     monkeypatch.setattr(job, "time_batch", lambda *given: SPEED)
     pages, made = read_pages(), set()
