@@ -90,7 +90,9 @@ def test_the_network_knows_the_noise_level_of_each_entry(generator):
 def test_a_mask_blind_denoiser_does_not_restore_in_one_call():
     denoiser = gsure.Denoiser(gsure.mlp(12, 8, 1), SCHEDULE, Identity())
     with pytest.raises(ValueError, match="only if the denoiser is mask-conditioned"):
-        denoiser.estimate(Measurement(torch.zeros(1, 1, 1, 12), (torch.arange(12) > 0).float().expand(1, 1, 1, 12), 0.05))
+        denoiser.estimate(
+            Measurement(torch.zeros(1, 1, 1, 12), (torch.arange(12) > 0).float().expand(1, 1, 1, 12), 0.05)
+        )
     with pytest.raises(ValueError, match="has no Gaussian"):
         ResidualDenoiser(Silent(), SCHEDULE, Identity()).estimate(Measurement.clean(torch.zeros(1, 1, 1, 12)))
 
