@@ -13,7 +13,7 @@ setup: .venv/.ready
 	touch $@
 
 test: setup
-	$(BIN)/pytest -n auto --dist worksteal  # neighbours, which share fixtures, stay together
+	OMP_NUM_THREADS=1 $(BIN)/pytest -n auto --dist worksteal  # a process per core; neighbours, which share fixtures, stay together
 
 lint: setup
 	$(BIN)/ruff check .
