@@ -2,6 +2,7 @@
 
     python bench/first_run.py brains brains64.npz [--seeds N]    lines of k-space at R = 4, three kinds of images
     python bench/first_run.py default brains64.npz --minutes 15 [--seeds N]    the same images, with a trained network
+    python bench/first_run.py base brains64.npz                  what the Gaussian costs in a training step of these
     python bench/first_run.py large volume.nii.gz                320 × 320, 1,000 slices: time and memory
     python bench/first_run.py small [IDX-FILE]                   patches of digits and of Fashion-MNIST 16 × 16
 
@@ -30,12 +31,14 @@ from gsure.data.sources import open_source
 from gsure.gaussian import About, Fitted, fit_gaussian
 from gsure.gaussian import fit as fitting
 from gsure.judging import Baselines
-from gsure.measurement import Measurement
+from gsure.measurement import Measurement, draw_hidden
 from gsure.metrics.images import psnr, psnr_in_object
 from gsure.training.run import peak_memory
 
 SIGMA, ACCELERATION, HELD_OUT, BATCH = 0.01, 4.0, 48, 500
 LARGE, SLICES, TIMED = 320, 1000, 8
+EPOCH, STEP = 448, 16
+"""Measurements, and those in a step: all are seen often, as in a real run."""
 
 
 def about_of(corruption: Corruption, shape: tuple[int, ...], is_complex: bool) -> About:
@@ -137,6 +140,36 @@ def default(path: Path, seeds: list[int], minutes: float, tracks: list[str], fol
             )
 
 
+def base(path: Path, tracks: list[str], folder: Path) -> None:
+    """A step of restoration on the Gaussian base, and the same step with the posterior mean given, in alternation, in bf16."""
+    for track in tracks:
+        (_, learned_from), _ = read_brains(path, track == "phase", torch.Generator().manual_seed(0))
+        data = in_memory(learned_from)
+        run = gsure.train(data, folder / track, gsure.choose_settings(data, {"steps": 2}, timed=False).settings)
+        denoiser, seconds = run.denoiser.requires_grad_(True), {"with": list[float](), "without": list[float]()}
+        optimizer = torch.optim.AdamW(denoiser.parameters())
+        find, given = denoiser._gaussian, None
+        always = (data.coverage == 1).float()
+        for number in range(4 * EPOCH // STEP):
+            target = data[np.arange(STEP * number, STEP * (number + 1)) % EPOCH]
+            hidden = draw_hidden(target, float(np.random.default_rng(number).uniform(0.3, 1)), number, (), always)
+            kind = "with" if given is None or number % 2 else "without"
+            denoiser._gaussian = find if kind == "with" else lambda *_, given=given: given
+            began = time.process_time()
+            with torch.autocast("cpu", torch.bfloat16):
+                loss = (hidden * (denoiser.estimate(target.hide(hidden)) - target.ybar)).square().mean()
+            optimizer.zero_grad()
+            loss.backward()
+            optimizer.step()
+            seconds[kind].append(time.process_time() - began)
+            given = find(denoiser.base, target.hide(hidden))
+        last = {kind: np.median(values[len(values) // 2 :]) for kind, values in seconds.items()}
+        print(
+            f"{track}: {run.denoiser.base.__class__.__name__}, {1e3 * last['with']:.0f} ms a step of {STEP}; "
+            f"{last['with'] / last['without']:.3f} times as long as without"
+        )
+
+
 def as_signal(signals: gsure.Signals) -> Tensor:
     return as_pairs(signals.raw()[:, 0])
 
@@ -220,7 +253,7 @@ def small(fashion: str | None) -> None:
 
 def main(arguments: list[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("what", choices=("brains", "default", "large", "small"))
+    parser.add_argument("what", choices=("brains", "default", "base", "large", "small"))
     parser.add_argument("path", nargs="?")
     parser.add_argument("--seeds", type=int, default=3)
     parser.add_argument("--first-seed", type=int, default=0)
@@ -238,6 +271,9 @@ def main(arguments: list[str] | None = None) -> None:
             with tempfile.TemporaryDirectory() as temporary:
                 folder = Path(options.out or temporary)
                 default(Path(options.path), seeds, options.minutes, options.tracks, folder)
+        case "base":
+            with tempfile.TemporaryDirectory() as temporary:
+                base(Path(options.path), options.tracks, Path(temporary))
         case "large":
             large(Path(options.path))
         case "small":

@@ -95,6 +95,10 @@ def test_first_run(monkeypatch, capsys, tmp_path):
     )
     script.main(["default", str(tmp_path / "b.npz"), "--seeds", "1", "--tracks", "real"])
     assert capsys.readouterr().out.count("the network is better by") == 4
+    monkeypatch.setattr(script, "EPOCH", 32)
+    monkeypatch.setattr(script.gsure, "choose_settings", lambda data, _, timed: choose(data, quick, timed=timed))
+    script.main(["base", str(tmp_path / "b.npz"), "--tracks", "real"])
+    assert "times as long as without" in capsys.readouterr().out
     volume = np.random.default_rng(0).uniform(0, 100, (20, 20, 6)).astype(np.float32)
     nib.save(nib.Nifti1Image(volume, np.eye(4)), tmp_path / "v.nii.gz")
     script.main(["large", str(tmp_path / "v.nii.gz")])

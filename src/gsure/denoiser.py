@@ -210,11 +210,12 @@ class ResidualDenoiser(BaseDenoiser):
     def _gaussian(self, base: Gaussian, measurement: Measurement) -> tuple[Tensor, Tensor | None]:
         """The posterior mean and the phase reference, by the quickest way that the shapes of mask and std allow."""
         mask, std = measurement.mask, measurement.std
-        if mask.numel() > 1:
-            return base.mean_and_phase(measurement)
-        if std[0].numel() > 1:
-            return base.single.mean_and_phase(measurement)
-        return base.denoise_and_phase(measurement.ybar, std.flatten(1)[:, 0].expand(len(measurement)))
+        with torch.autocast(mask.device.type, enabled=False):  # linear systems need full precision
+            if mask.numel() > 1:
+                return base.mean_and_phase(measurement)
+            if std[0].numel() > 1:
+                return base.single.mean_and_phase(measurement)
+            return base.denoise_and_phase(measurement.ybar, std.flatten(1)[:, 0].expand(len(measurement)))
 
     def _levels(self, mask: Tensor, std: Tensor, n: int) -> Tensor:
         """1 for an entry at the lowest noise of the schedule, 0 for one at the highest or missing; linear in the logarithm."""

@@ -454,6 +454,47 @@ def test_without_anything_to_hide_it_is_fitted_all_the_same(generator):
 # The file
 
 
+def knowing(gaussian: BlockGaussian, always: Tensor) -> BlockGaussian:
+    """The same, told which entries every measurement has."""
+    entries = gaussian.coordinates.entries_of(always)
+    return replace(gaussian, blocks=replace(gaussian.blocks, always=entries))
+
+
+@pytest.mark.parametrize("real", [False, True])
+@pytest.mark.parametrize("noise", ["equal", "unequal"])
+def test_entries_that_are_always_measured_are_eliminated_exactly(real, noise, generator):
+    _, measurement, always = scans(6, generator)
+    if noise == "unequal":
+        std = 0.1 + torch.rand(6, 1, 1, 1, generator=generator)
+        measurement = Measurement._trusted(measurement.ybar, measurement.mask, std)
+    gaussian = rows_gaussian(real, 3, 16, 16)
+    quick = knowing(gaussian, always)
+    torch.testing.assert_close(quick.mean(measurement), gaussian.mean(measurement), rtol=1e-3, atol=1e-4)
+    hidden = measurement.hide(always * (torch.arange(16) < 8))  # a measurement without some of these entries
+    torch.testing.assert_close(quick.mean(hidden), gaussian.mean(hidden), rtol=1e-3, atol=1e-4)
+    assert len(quick.blocks._answers) == 1
+    wrong = knowing(gaussian, torch.ones_like(always))  # entries that some measurements lack are not counted as known
+    torch.testing.assert_close(wrong.mean(measurement), gaussian.mean(measurement), rtol=1e-3, atol=1e-4)
+
+
+def test_phase_references_are_kept_and_do_not_depend_on_the_batch(generator, monkeypatch):
+    _, measurement, always = scans(6, generator)
+    rows = Rows((2, 16, 16))
+    reference = Reference.of_lines(rows, always.flatten())
+    inner = ReferencedGaussian(rows, torch.zeros(16, 32), covariance_of(32, False, 16), reference)
+    reference = replace(reference, refiner=inner)
+    u = reference(measurement)
+    hidden = measurement.hide(measurement.mask * (1 - always))
+    assert reference(hidden).equal(u), "they come from entries that every measurement has"
+    assert len(reference._kept) == 6
+    monkeypatch.setattr("gsure.gaussian.phase.KEPT", 2 * u[0].numel() * u.element_size())
+    few = replace(reference)
+    assert few(measurement[3:]).equal(u[3:])
+    assert len(few._kept) == 2
+    other = Measurement._trusted(measurement.ybar, measurement.mask, 2 * measurement.std)
+    assert not few(other).equal(u), "another noise level gives another reference"
+
+
 @pytest.mark.parametrize("kind", ["rows", "real rows", "entries", "stationary", "referenced"])
 def test_a_gaussian_can_be_stored(kind, tmp_path, generator):
     _, measurement, always = scans(6, generator)
@@ -461,9 +502,9 @@ def test_a_gaussian_can_be_stored(kind, tmp_path, generator):
     covariance = covariance_of(32, False, 16)
     match kind:
         case "rows":
-            gaussian = rows_gaussian(False, 3, 16, 16)
+            gaussian = knowing(rows_gaussian(False, 3, 16, 16), always)
         case "real rows":
-            gaussian = rows_gaussian(True, 1, 16, 16)
+            gaussian = knowing(rows_gaussian(True, 1, 16, 16), always)
         case "entries":
             basis, gaussian = Identity(), entries_gaussian(16, True)
             measurement = measure(prior_draws(gaussian, 6, generator), generator)

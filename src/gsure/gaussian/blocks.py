@@ -7,7 +7,7 @@ A block can be given its neighbours too: C is then the covariance of a window of
 
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from jaxtyping import Bool, Float, Int, Shaped
@@ -35,6 +35,8 @@ class Blocks:
     neighbours: int = 1
     positions: Int[Tensor, " k"] | None = None
     """The blocks that have a covariance, and so a posterior; by default all."""
+    always: Float[Tensor, " w"] | None = None
+    """1 for entries that every measurement has: a posterior mean is quicker if it knows them."""
 
     @property
     def width(self) -> int:
@@ -48,6 +50,7 @@ class Blocks:
             mean=self.mean.to(device, kind),
             covariance=self.covariance.to(device, kind),
             positions=None if self.positions is None else self.positions.to(device),
+            always=None if self.always is None else self.always.to(device),
         )
 
     @property
@@ -72,25 +75,59 @@ class Blocks:
         return there.clamp(0, len(self.mean) - 1), inside
 
     def posterior_mean(self, vectors: Vectors) -> Shaped[Tensor, "b r w"]:
-        """E[v | ȳ], sample by sample: systems of their own sizes are quicker than all of the size of the largest."""
+        """E[v | ȳ]. Entries that are always measured are eliminated for all samples at once, if their noise is equal. The
+        rest is solved sample by sample: systems of their own sizes are quicker than all of the size of the largest."""
         values, mask, variance = vectors
         there, inside = self._around(values.device)
         residuals = values - mask[:, None] * self.mean
-        mean, rows = (self.mean if self.positions is None else self.mean[self.positions]), self._middle_rows
+        mean = self.mean if self.positions is None else self.mean[self.positions]
+
+        def known(entries: Tensor) -> Shaped[Tensor, "b r k"]:
+            """Of the window of each block."""
+            return (residuals[:, :, entries][:, there] * inside[..., None]).flatten(2)
+
+        shared = torch.zeros_like(mask[0], dtype=torch.bool)
+        if self.always is not None:
+            shared = ((self.always == 1) & (mask == 1) & (variance == variance[:1])).all(0)
+        common = shared.nonzero()[:, 0]
+        given = self._given(common, variance[0, common])
+        shift = (known(common).movedim(0, 1) @ given.gain.mT).movedim(1, 0)  # b, r, v
         found = []
-        for residual, seen, noise in zip(residuals, mask, variance, strict=True):
-            entries = seen.nonzero()[:, 0]
-            index = torch.cat([entries + k * self.width for k in range(self.window)])
-            known = (residual[:, entries][there] * inside[..., None]).flatten(1)  # r, window * kept
-            inner = self.covariance.index_select(1, index).index_select(2, index)
+        for k, (seen, noise) in enumerate(zip(mask, variance, strict=True)):
+            entries = ((seen == 1) & ~shared).nonzero()[:, 0]
+            index = torch.cat([entries + j * self.width for j in range(self.window)])
+            across = given.covariance.index_select(1, index)  # r, k, v
+            inner = across.gather(2, index.expand(len(across), len(index), -1))
             inner.diagonal(dim1=1, dim2=2).add_(noise[entries].repeat(self.window))
-            solved = torch.cholesky_solve(known[..., None], torch.linalg.cholesky(inner))
-            found.append(mean + (rows.index_select(2, index) @ solved)[..., 0])
+            away = (residuals[k][:, entries][there] * inside[..., None]).flatten(1) - shift[k][:, index]
+            solved = torch.cholesky_solve(away[..., None], torch.linalg.cholesky(inner))
+            found.append(mean + shift[k][:, self._middle] + (across[..., self._middle].mH @ solved)[..., 0])
         return torch.stack(found)
 
+    def _given(self, entries: Int[Tensor, " k"], noise: Float[Tensor, " k"]) -> "_Given":
+        """After these entries were measured with this noise. The last answer is kept: most batches ask the same."""
+        asked = (tuple(entries.tolist()), tuple(noise.tolist()))
+        if asked not in self._answers:
+            self._answers.clear()
+            self._answers[asked] = self._eliminate(entries, noise)
+        return self._answers[asked]
+
     @cached_property
-    def _middle_rows(self) -> Shaped[Tensor, "r w v"]:
-        return self.covariance[:, self._middle].contiguous()
+    def _answers(self) -> "dict[tuple[Any, ...], _Given]":
+        return {}
+
+    def _eliminate(self, entries: Int[Tensor, " k"], noise: Float[Tensor, " k"]) -> "_Given":
+        if not len(entries):
+            return _Given(self.covariance[:, :, :0], self.covariance)
+        index = torch.cat([entries + j * self.width for j in range(self.window)])
+        across = self.covariance.index_select(1, index)
+        inner = across.index_select(2, index)
+        inner.diagonal(dim1=1, dim2=2).add_(noise.repeat(self.window))
+        factor = torch.linalg.cholesky(inner)
+        explained = torch.linalg.solve_triangular(factor, across, upper=False)
+        gain = torch.linalg.solve_triangular(factor.mH, explained, upper=True).mH
+        covariance = self.covariance - explained.mH @ explained
+        return _Given(gain, covariance)
 
     def explained(self, vectors: Vectors) -> Shaped[Tensor, "b r w k"]:
         """Z with Cov[v | ȳ] = C - Z Zᴴ for each block."""
@@ -116,6 +153,14 @@ class Blocks:
         inner = inner + torch.diag_embed(torch.where(valid, noise, 1.0)).to(inner)
         cross = self.covariance[:, self._middle][:, :, index].movedim(1, 2) * valid[..., None, :]
         return cross, torch.linalg.cholesky(inner)
+
+
+class _Given(NamedTuple):
+    """Windows of blocks, given some of their entries."""
+
+    gain: Shaped[Tensor, "r v k"]
+    """The posterior mean is the prior mean and gain times what was measured less its mean."""
+    covariance: Shaped[Tensor, "r v v"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -191,7 +236,7 @@ class BlockGaussian(Gaussian):
         """Without windows: the gains of overlapping windows are not symmetric."""
         blocks = self.blocks
         mean = torch.zeros_like(blocks.mean)
-        return replace(self, blocks=Blocks(mean, blocks.own, neighbours=blocks.neighbours, positions=blocks.positions))
+        return replace(self, blocks=replace(blocks, mean=mean, covariance=blocks.own, window=1))
 
     def _parts(self, measurement: Measurement) -> list[Measurement]:
         kept = int(measurement.mask.expand_as(measurement.ybar)[:, 0].flatten(1).sum(1).max())

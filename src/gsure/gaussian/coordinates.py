@@ -51,6 +51,11 @@ class Coordinates(ABC):
     def signals(self, vectors: Shaped[Tensor, "b r w"]) -> Float[Tensor, "b *n"]:
         """x."""
 
+    def entries_of(self, mask: Float[Tensor, "1 ..."]) -> Float[Tensor, " w"]:
+        """The entries of a block that a mask of spectra keeps."""
+        nothing, std = mask.new_zeros(1, *self.shape), mask.new_ones([1] * mask.ndim)
+        return self.vectors(Measurement._trusted(nothing, mask, std)).mask[0]
+
     @property
     @abstractmethod
     def blocks(self) -> int:

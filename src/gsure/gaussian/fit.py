@@ -207,7 +207,9 @@ class _Fit:
         parts += [f"smoothed over {len(options['smoothing'])} rows"] if len(options["smoothing"]) > 1 else []
         parts += ["mirror-symmetric"] if options["symmetric"] else []
         parts += [f"eigenvalues of at least {options['floor']:g} of the mean"]
-        return BlockGaussian(coordinates, replace(moments.blocks(**options), positions=None)), ", ".join(parts)
+        always = coordinates.entries_of(self.about.always)
+        chosen = replace(moments.blocks(**options), positions=None, always=always)
+        return BlockGaussian(coordinates, chosen), ", ".join(parts)
 
     def _error_of_blocks(self, coordinates: Coordinates, blocks: Blocks) -> float:
         """Error on hidden entries in some blocks. Compared as complex numbers, also if vectors are real."""
@@ -226,9 +228,7 @@ class _Fit:
             return None
         rows = start[0].coordinates
         assert isinstance(rows, Rows)
-        first = self.shown[:1]
-        always = rows.vectors(Measurement._trusted(first.ybar, self.about.always.to(first.ybar), first.std))
-        reference = Reference.of_lines(rows, always.mask[0])
+        reference = Reference.of_lines(rows, rows.entries_of(self.about.always))
         if reference is None:
             self.notes.append("Gaussian relative to a phase reference: too few central lines are always measured.")
             return None

@@ -59,7 +59,9 @@ def _make(tensors: Mapping[str, Tensor], header: Mapping[str, Any], basis: Basis
                 if structure == "rows"
                 else Entries(basis, shape, header["pairs"], header["real_images"])
             )
-            blocks = Blocks(tensors["mean"], tensors["covariance"], header["window"], coordinates.neighbours)
+            always = coordinates.entries_of(tensors["always"])
+            window, neighbours = header["window"], coordinates.neighbours
+            blocks = Blocks(tensors["mean"], tensors["covariance"], window, neighbours, always=always)
             return BlockGaussian(coordinates, blocks)
         case "referenced rows":
             return _referenced(tensors, Rows(shape, header["axis"]))
