@@ -31,7 +31,7 @@ def test_the_command_stores_a_calibration_that_restore_uses(folder, tmp_path, ca
     assert main(["calibrate", *arguments, "--limit", "32", "--json"]) == 0
     said = json.loads(capsys.readouterr().out)
     record = json.loads((folder / "run" / "calibration.json").read_text())
-    assert (record["format"], record["version"], record["images"]) == ("gsure calibration", 1, 32)
+    assert (record["format"], record["version"], record["images"]) == ("gsure calibration", 2, 32)
     assert 0.8 < record["reliability"]["frame"][-2] < 0.97, "90 % intervals of hidden entries"
     assert said["hidden units"] == record["units"] > 100
     out = tmp_path / "r"

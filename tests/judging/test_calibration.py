@@ -1,6 +1,7 @@
 """Calibrated error bars on Gaussian data, where the posterior is known, and which measurements are called unfamiliar."""
 
 import dataclasses
+import math
 from dataclasses import dataclass
 
 import pytest
@@ -10,10 +11,20 @@ from gsure import Fourier, Identity, Measurement, generators
 from gsure.gaussian import About, Gaussian
 from gsure.gaussian.blocks import BlockGaussian, Blocks
 from gsure.gaussian.coordinates import Entries, Rows
-from gsure.inference.bars import Calibrator
+from gsure.inference.bars import Calibrator, spread_of
 from gsure.inference.hidden import Checker, learn
 from gsure.inference.methods import Estimates, Restorer
-from gsure.judging import LEVEL, Reliability, group_units, half_width, split_units
+from gsure.judging import (
+    LEVEL,
+    Evidence,
+    Reliability,
+    fit_calibration,
+    group_units,
+    half_width,
+    relative_to_phase,
+    split_units,
+)
+from gsure.judging.calibration import SPLITS
 from gsure.judging.coverage import LEVELS
 
 SIZE, STD = 8, 0.1
@@ -171,3 +182,38 @@ def test_intervals_of_few_draws_are_wider(generator):
     assert shares[1] < 0.85
     with pytest.raises(ValueError, match="at least 2 draws"):
         half_width(0.9, 1)
+
+
+def evidence_of(pair: float, spread: float, n: int, generator: torch.Generator) -> Evidence:
+    """Of n measurements with 24 missing units: 4 splits hide two units each, whose errors have variance 1 and correlation
+    `pair`; draws have variance `spread` and no correlation."""
+    root = torch.linalg.cholesky(torch.tensor([[1.0, pair], [pair, 1.0]]))
+    errors = torch.randn(n, SPLITS, 2, generator=generator) @ root.mT
+    ones = torch.ones(n, SPLITS, 1)
+    error, product = errors.sum(2, keepdim=True).square(), 2 * errors.prod(2, keepdim=True)
+    return Evidence(error, 2 * spread * ones, 0 * ones, 2 * ones, product, 0 * ones, 2 * ones, 2 * ones, 24 * ones)
+
+
+@pytest.mark.parametrize("pair", [0.0, 0.2])
+def test_errors_that_add_up_make_bars_longer(pair, generator):
+    """Σ of 24 errors of correlation r has variance 24 (1 + 23 r). Factors see 1 + r of it, from two hidden units."""
+    many = fit_calibration(evidence_of(pair, 0.5, 4000, generator))
+    found = float(many.factors[0]) * many.together
+    assert found == pytest.approx((2 * (1 + 23 * pair)) ** 0.5, rel=0.06)
+    assert float(many.factors[0]) == pytest.approx((2 * (1 + pair)) ** 0.5, rel=0.03)
+    few = fit_calibration(evidence_of(pair, 0.5, 8, generator))
+    assert abs(math.log(few.together)) < abs(math.log(many.together)) + 0.1, "few measurements are not believed"
+
+
+def test_error_bars_of_complex_images_are_those_of_magnitudes(generator):
+    z = torch.randn(500, 2, 4, 4, generator=generator) + 5
+    change = 0.01 * torch.randn(500, 2, 4, 4, generator=generator)
+    along = relative_to_phase(change, z)
+    magnitude = [torch.hypot(x[:, 0], x[:, 1]) for x in (z, z + change)]
+    torch.testing.assert_close(along[:, 0], magnitude[1] - magnitude[0], atol=2e-4, rtol=0.0)
+    torch.testing.assert_close(along.square().sum(1), change.square().sum(1))
+    mean = z[:8]
+    draws = mean + 0.1 * mean * torch.randn(2000, 8, 1, 4, 4, generator=generator)  # only magnitudes vary
+    std = spread_of(Estimates(mean, draws.std(0), draws), True)
+    torch.testing.assert_close(std[:, 0], 0.1 * torch.hypot(mean[:, 0], mean[:, 1]), rtol=0.1, atol=0.0)
+    assert float(std[:, 1].max()) < 1e-3, "phases do not"

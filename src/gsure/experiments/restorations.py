@@ -16,6 +16,7 @@ from gsure.display import percent, with_error
 from gsure.experiments.plan import Plan, wrapped
 from gsure.experiments.results import Results
 from gsure.experiments.work import Work, digest, training
+from gsure.judging import relative_to_phase
 from gsure.metrics.images import nmse, psnr, ssim
 from gsure.metrics.restorations import column, mean_and_error, score_stored
 from gsure.plotting import Picture, draw_comparison
@@ -104,7 +105,8 @@ def compute(plan: Plan, case: Case, work: Work) -> list[dict[str, Any]]:
     for name, kind in itertools.product(METRICS, found):
         row[f"{name.upper()} of {kind}"] = [round(value, 4) for value in scores[column(name, kind)].tolist()]
     std, mean = Signals(folder / "std")[:], Signals(folder / "mean")[:]
-    row["within 2 std"] = float(((mean - clean[:]).abs() <= 2 * std).double().mean())
+    error = relative_to_phase(mean - clean[:], mean) if clean.header["complex"] else mean - clean[:]
+    row["within 2 std"] = float((error.abs() <= 2 * std).double().mean())
     return [row]
 
 

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import torch
-from jaxtyping import Float
+from jaxtyping import Bool, Float
 from torch import Tensor
 
 from gsure.basis import Basis
@@ -16,10 +16,10 @@ from gsure.data.chunks import read_records, write_records
 from gsure.data.scaling import evenly_spread
 from gsure.display import Bar
 from gsure.inference.guard import mean_and_std
-from gsure.inference.hidden import CHECK_DRAWS, Batches, Checker, Hidden, learn, which_are_bad
+from gsure.inference.hidden import CHECK_DRAWS, Batches, Checker, Hidden, learn
 from gsure.inference.methods import Estimates
 from gsure.inference.setup import Setup
-from gsure.judging import Calibration, Evidence, Reliability, along_phase, find_object, split_units
+from gsure.judging import Calibration, Evidence, Reliability, find_object, relative_to_phase, split_units
 from gsure.judging.calibration import IMAGE_PRIOR, SPLITS
 from gsure.judging.verdict import MIN_UNITS
 from gsure.measurement import Measurement
@@ -52,12 +52,12 @@ class Calibrator:
         if hidden is not None:
             evidence = self.checker.evidence(hidden)
             kappa, chi_squared = self.calibration.kappa(evidence), self.calibration.chi_squared(evidence)
-        scaled = self.scale(found.draws, measurement, kappa)
-        bad = which_are_bad(found)
-        raw, corrected = mean_and_std(found.draws, bad)[1], mean_and_std(scaled, bad)[1]
+        is_complex, together = self.checker.about.is_complex, self.calibration.together
+        scaled = self.scale(found.draws, measurement, together * kappa)
+        raw, corrected = (std_of(draws, found.mean, found.are_bad, is_complex) for draws in (found.draws, scaled))
         ratio = torch.where(raw > 0, corrected / torch.where(raw > 0, raw, 1.0), 1.0)
         noise = noise_in_image(measurement, self.checker.about.basis)
-        std = ((found.std * ratio).square() + self.calibration.added * noise).sqrt()
+        std = ((spread_of(found, is_complex) * ratio).square() + self.calibration.added * noise).sqrt()
         return Bars(std, kappa, chi_squared)
 
     def scale(
@@ -74,7 +74,7 @@ class Calibrator:
         """Count how often hidden entries lie within their intervals. κ is of the other splits of the same measurement."""
         about = self.checker.about
         evidence = self.checker.evidence(hidden)
-        for k, (target, mean, drawn, bad) in enumerate(zip(*hidden, strict=True)):
+        for k, (target, _, mean, drawn, bad) in enumerate(hidden.splits()):
             others = [j for j in range(SPLITS) if j != k]
             kappa = self.calibration.kappa(Evidence(*(values[:, others] for values in tuple(evidence))))
             hides = target.mask.expand_as(target.ybar)
@@ -82,15 +82,38 @@ class Calibrator:
             shown = Measurement._trusted(target.ybar, 1 - target.mask, target.std)
             scaled = about.basis.to_spectral(self.scale(drawn, shown, kappa).flatten(0, 1))
             scaled = about.basis.to_signal(hides.repeat(len(drawn), *[1] * (hides.ndim - 1)) * scaled)
-            std = mean_and_std(scaled.unflatten(0, drawn.shape[:2]), bad)[1]
+            std = std_of(scaled.unflatten(0, drawn.shape[:2]), mean, bad, about.is_complex)
             frame = (hides if about.basis.is_signal else torch.ones_like(mean)) * (hides.flatten(1).sum(1) > 0).reshape(
                 -1, *[1] * (mean.ndim - 1)
             )
             std = (std**2 + noise_in_image(target, about.basis)).sqrt()
             if about.is_complex:
-                frame = frame[:, 0::2]
-                error, std = along_phase(mean, std, error)
+                frame, std = frame[:, 0::2], std[:, 0::2]
+                error = relative_to_phase(error, mean)[:, 0::2]
             into.count(error, std, find_object(mean, about.is_complex), frame)
+
+
+def spread_of(found: Estimates, is_complex: bool) -> Float[Tensor, "b *n"]:
+    """Standard deviations: of complex images along the phase of the mean, where magnitudes change, and across it.
+
+    In closed form, real and imaginary part count as independent.
+    """
+    if not is_complex:
+        return found.std
+    if not found.is_exact:
+        return std_of(found.draws, found.mean, found.are_bad, is_complex)
+    re, im = found.mean[:, 0::2].square(), found.mean[:, 1::2].square()
+    share = torch.where(re + im > 0, re / (re + im).clamp(min=1e-30), 1.0)
+    first, second = found.std[:, 0::2].square(), found.std[:, 1::2].square()
+    along, across = share * first + (1 - share) * second, (1 - share) * first + share * second
+    return torch.stack([along, across], 2).flatten(1, 2).sqrt()
+
+
+def std_of(
+    draws: Float[Tensor, "draws b *n"], mean: Float[Tensor, "b *n"], is_bad: Bool[Tensor, "draws b"], is_complex: bool
+) -> Float[Tensor, "b *n"]:
+    """Of draws, as `spread_of`."""
+    return mean_and_std(relative_to_phase(draws, mean) if is_complex else draws, is_bad)[1]
 
 
 def noise_in_image(measurement: Measurement, basis: Basis) -> Float[Tensor, "b *n"]:

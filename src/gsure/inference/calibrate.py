@@ -92,6 +92,7 @@ def _describe(calibration: Calibration, restorer: Restorer) -> dict[str, Any]:
         "hidden units": calibration.units,
         **{key: value for key, value in restorer.options().items() if key in ("method", "drawn_by")},
         "factors of missing entries": f"{float(calibration.factors.min()):.2f} to {float(calibration.factors.max()):.2f}",
+        "factor of all missing entries together": round(calibration.together, 3),
         "factor of measured entries": round(calibration.measured, 3),
         "share of their noise that is added": round(calibration.added, 3),
     }

@@ -14,7 +14,7 @@ from gsure.files import read_json, replacing
 from gsure.inference.methods import Restorer
 from gsure.judging import Calibration
 
-FORMAT, VERSION = "gsure calibration", 1
+FORMAT, VERSION = "gsure calibration", 2
 SIMILAR = {"share of measured entries": 1.5, "largest noise": 2.0}
 """Factors by which these may differ from the data of a calibration."""
 
@@ -65,6 +65,7 @@ def write_calibration(
         "usual": calibration.usual,
         "images": calibration.images,
         "units": calibration.units,
+        "together": calibration.together,
         **others,
     }
     with replacing(path) as temporary:
@@ -85,6 +86,7 @@ def read_calibration(path: Path) -> Stored:
             None if usual is None else (float(usual[0]), float(usual[1])),
             int(record["images"]),
             int(record["units"]),
+            float(record["together"]),
         )
         stop = record.get("stop")
         stored = Stored(
@@ -92,16 +94,15 @@ def read_calibration(path: Path) -> Stored:
         )
     except (KeyError, TypeError, ValueError, IndexError) as error:
         raise ValueError(f"{path} is damaged: delete it, or run gsure calibrate again.") from error
-    positive = [*calibration.factors.tolist(), calibration.measured, calibration.image_prior]
+    positive = [*calibration.factors.tolist(), calibration.measured, calibration.image_prior, calibration.together]
     numbers = [*positive, calibration.added, *(calibration.usual or ())]
     if not np.isfinite(numbers).all() or min(positive) <= 0 or calibration.added < 0:
         raise ValueError(f"{path} is damaged: its factors are not positive. Delete it, or run gsure calibrate again.")
     steps = stored.made_of.get("steps")
     if stored.stop is not None and not (isinstance(steps, int) and 0 <= stored.stop < steps):
         raise ValueError(f"{path} is damaged: it stops at step {stored.stop} of {steps}. Run gsure calibrate again.")
-    content = json.dumps(
-        [record.get(key) for key in ("factors", "measured", "added", "image_prior", "usual", "method", "data", "stop")]
-    )
+    keys = ("factors", "measured", "added", "image_prior", "usual", "together", "method", "data", "stop")
+    content = json.dumps([record.get(key) for key in keys])
     return stored._replace(identity=hashlib.sha256(content.encode()).hexdigest()[:16])
 
 

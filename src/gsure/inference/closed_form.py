@@ -31,7 +31,8 @@ class ByGaussian(Restorer):
             self.basis.to_signal(self.gaussian.draw(measurement, noise_of_draw(self.seed, draw, indices)))
             for draw in range(self.draws)
         ]
-        return Estimates(self.mean(measurement, indices), self.gaussian.std(measurement), torch.stack(drawn))
+        mean, std = self.mean(measurement, indices), self.gaussian.std(measurement)
+        return Estimates(mean, std, torch.stack(drawn), is_exact=True)
 
     def mean(self, measurement: Measurement, indices: Sequence[int]) -> Float[Tensor, "b *n"]:
         return self.basis.to_signal(self.gaussian.mean(measurement))
@@ -55,7 +56,7 @@ class OneCallWithGaussian(Restorer):
 
     def __call__(self, measurement: Measurement, indices: Sequence[int]) -> Estimates:
         drawn, mean = self.gaussian(measurement, indices), self.mean(measurement, indices)
-        return Estimates(mean, drawn.std, drawn.draws - drawn.mean + mean)
+        return drawn._replace(mean=mean, draws=drawn.draws - drawn.mean + mean)
 
     def mean(self, measurement: Measurement, indices: Sequence[int]) -> Float[Tensor, "b *n"]:
         return self.call.mean(measurement, indices)

@@ -6,7 +6,7 @@ second measurement of independent noise. That is all that signals need that are 
 `gsure.judging.calibration` has the statistics, `bars` applies the result, and `calibrate` stores it with a run.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import NamedTuple
@@ -16,10 +16,10 @@ from jaxtyping import Bool, Float
 from torch import Tensor
 
 from gsure.gaussian import About
-from gsure.inference.methods import Estimates, Restorer
+from gsure.inference.methods import Restorer
 from gsure.inference.setup import Setup
 from gsure.judging import Calibration, Evidence, compare, find_object, fit_calibration, group_units, split_units
-from gsure.judging.calibration import IMAGE_PRIOR, LIMITS, SPLITS
+from gsure.judging.calibration import IMAGE_PRIOR, LIMITS, SPLITS, count_units
 from gsure.measurement import Measurement
 from gsure.random import Stream, generators, normal
 
@@ -38,10 +38,17 @@ class Hidden(NamedTuple):
 
     targets: list[Measurement]
     """The hidden entries, by split."""
+    halves: list[Tensor]
+    """1 for one half of them."""
     means: list[Tensor]
     """Signals."""
     draws: list[Tensor]
     are_bad: list[Bool[Tensor, "draws b"]]
+    missing: Float[Tensor, "b 1"]
+    """The number of missing units."""
+
+    def splits(self) -> Iterator[tuple[Measurement, Tensor, Tensor, Tensor, Tensor]]:
+        return zip(self.targets, self.halves, self.means, self.draws, self.are_bad, strict=True)
 
 
 @dataclass(frozen=True)
@@ -66,39 +73,46 @@ class Checker:
 
     def restore(self, measurement: Measurement, indices: Sequence[int], draws: int = CHECK_DRAWS) -> Hidden | None:
         """All splits go through the network as one batch. None if nothing can be hidden."""
-        hidden = split_units(measurement, self.about, indices, self.seed, self.real_images)
-        if hidden is None:
+        halves = split_units(measurement, self.about, indices, self.seed, self.real_images, 2 * SPLITS)
+        if halves is None:
             return None
+        hidden = [one + other for one, other in zip(halves[0::2], halves[1::2], strict=True)]
+        known = measurement.mask.expand(len(measurement), *measurement.mask.shape[1:])
+        if self.real_images:
+            known = torch.maximum(known, self.about.basis.conjugates(known))
         shown = Measurement.cat([measurement.hide(some) for some in hidden])
         numbers = [-1 - SPLITS * index - k for k in range(SPLITS) for index in indices]  # noise of their own
         found = self.restorer.few(draws)(shown, numbers)
-        n, bad = len(measurement), which_are_bad(found)
+        n, bad = len(measurement), found.are_bad
         parts = [slice(k * n, (k + 1) * n) for k in range(SPLITS)]
         return Hidden(
             [measurement.hide(1 - some) for some in hidden],
+            halves[0::2],
             [found.mean[part] for part in parts],
             [found.draws[:, part] for part in parts],
             [bad[:, part] for part in parts],
+            count_units(1 - known, self.about, self.real_images),
         )
 
     def evidence(self, hidden: Hidden) -> Evidence:
         """Of the first CHECK_DRAWS draws, so that the numbers of `calibrate` and `restore` can be compared."""
         to_spectral, groups, found = self.about.basis.to_spectral, self.groups, []
-        for target, mean, drawn, bad in zip(*hidden, strict=True):
+        for target, half, mean, drawn, bad in hidden.splits():
             few = drawn[:CHECK_DRAWS]
             xbar = to_spectral(few.flatten(0, 1)).unflatten(0, few.shape[:2])
             inside = find_object(mean, self.about.is_complex)
-            parts = compare(target, to_spectral(mean), xbar, bad[:CHECK_DRAWS], inside, self.about, groups)
+            others = (inside, self.about, groups, hidden.missing, self.real_images)
+            parts = compare(target, half, to_spectral(mean), xbar, bad[:CHECK_DRAWS], *others)
             found.append(self._for_more_draws(*parts, checked=len(drawn)))
         return Evidence(*(torch.stack(values, 1) for values in zip(*found, strict=True)))
 
-    def _for_more_draws(
-        self, error: Tensor, spread: Tensor, noise: Tensor, units: Tensor, checked: int
-    ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    def _for_more_draws(self, *parts: Tensor, checked: int) -> tuple[Tensor, ...]:
         """The mean of K draws has 1/K of their variance as an error; here K is smaller than in the restoration."""
+        error, spread, noise, units, pair_error, pair_spread, *counts = parts
         if self.restorer.averages:
-            error = error + spread * (1 / self.restorer.options()["draws"] - 1 / checked)
-        return error, spread, noise, units
+            more = 1 / self.restorer.options()["draws"] - 1 / checked
+            error, pair_error = error + more * spread, pair_error + more * pair_spread
+        return error, spread, noise, units, pair_error, pair_spread, *counts
 
     def at_measured(self, measurement: Measurement, indices: Sequence[int]) -> Float[Tensor, "4 b"]:
         """Squared error less noise on measured entries, its variance by chance, the spread of the draws, and the noise of the
@@ -115,19 +129,16 @@ class Checker:
         to_spectral = self.about.basis.to_spectral
         drawn = to_spectral(found.draws.flatten(0, 1)).unflatten(0, found.draws.shape[:2])
         inside, groups = find_object(found.mean, self.about.is_complex), torch.zeros_like(self.groups)
-        parts = compare(target, to_spectral(found.mean), drawn, which_are_bad(found), inside, self.about, groups)
-        error, spread, noise_there, _ = self._for_more_draws(*parts, checked=CHECK_DRAWS)
+        nothing = torch.zeros(len(measurement), 1)
+        half = torch.zeros_like(target.mask)
+        parts = compare(
+            target, half, to_spectral(found.mean), drawn, found.are_bad, inside, self.about, groups, nothing
+        )
+        error, spread, noise_there, *_ = self._for_more_draws(*parts, checked=CHECK_DRAWS)
         entries = measurement.mask.expand_as(measurement.ybar).flatten(1).sum(1, dtype=torch.float64)
-        chance = 2 * noise_there[:, 0] ** 2 / entries.clamp(min=1)
+        chance = 2 * noise_there[:, 0] ** 2 / (entries / (2 if self.about.is_complex else 1)).clamp(min=1)
         shown_noise = noise_there[:, 0] * RENOISE**2  # (1 + w²) of (1 + 1/w²)
         return torch.stack([(error - noise_there)[:, 0], chance, spread[:, 0], shown_noise])
-
-
-def which_are_bad(found: Estimates) -> Bool[Tensor, "draws b"]:
-    """Excluded draws stand last."""
-    draws, n = found.draws.shape[:2]
-    good = torch.full((n,), draws) if found.excluded is None else (~found.excluded).sum(0)
-    return torch.arange(draws)[:, None] >= good
 
 
 Batches = Iterable[tuple[Measurement, list[int]]]
@@ -152,7 +163,7 @@ def combine(checker: Checker, evidence: Sequence[Evidence], measured: Sequence[T
     if measured and checker.is_complete:
         images = sum(part.shape[1] for part in measured)
         return Calibration(torch.ones(groups), factor, added, IMAGE_PRIOR, None, images, 0)
-    nothing = Evidence(*[torch.zeros(1, SPLITS, groups)] * 4)
+    nothing = Evidence(*[torch.zeros(1, SPLITS, groups)] * 4, *[torch.zeros(1, SPLITS, 1)] * 5)
     return fit_calibration(Evidence.cat(list(evidence)) if evidence else nothing, factor, added)
 
 

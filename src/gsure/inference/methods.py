@@ -26,10 +26,20 @@ class Estimates(NamedTuple):
 
     mean: Float[Tensor, "b *n"]
     std: Float[Tensor, "b *n"]
+    """Of each entry; `spread_of` has what error bars are made of."""
     draws: Float[Tensor, "draws b *n"]
     repeated: Bool[Tensor, "draws b"] | None = None
     """Draws that were wrong at first, if they were checked; and those that are not in mean and std, which stand last."""
     excluded: Bool[Tensor, "draws b"] | None = None
+    is_exact: bool = False
+    """Whether std is known in closed form, and not from the draws."""
+
+    @property
+    def are_bad(self) -> Bool[Tensor, "draws b"]:
+        """Excluded draws stand last."""
+        draws, n = self.draws.shape[:2]
+        good = torch.full((n,), draws) if self.excluded is None else (~self.excluded).sum(0)
+        return torch.arange(draws)[:, None] >= good
 
 
 class Restorer(ABC):

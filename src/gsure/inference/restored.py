@@ -51,13 +51,14 @@ class Restored:
 
     @property
     def std(self) -> Tensor:
-        """Like `mean`, real: posterior standard deviation, of complex numbers √E|x - mean|², of counts by the delta method."""
-        return self.signals["std"].raw(mean=self.signals["mean"]).abs()
+        """Like `mean`, real: posterior standard deviation. Of complex numbers it is that along the phase of the mean, which is
+        the standard deviation of the magnitude; of counts it is found by the delta method."""
+        return self.signals["std"].raw(mean=self.signals["mean"]).real
 
     @property
     def raw_std(self) -> Tensor:
         """Like `std`, before the calibration; the same if there was none."""
-        return self.signals[self._raw].raw(mean=self.signals["mean"]).abs()
+        return self.signals[self._raw].raw(mean=self.signals["mean"]).real
 
     @property
     def _raw(self) -> str:

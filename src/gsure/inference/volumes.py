@@ -10,6 +10,7 @@ import numpy as np
 from gsure.data.geometry import assemble
 from gsure.data.measurements import Measurements, Signals
 from gsure.data.source import optional
+from gsure.inference.restored import SPREADS
 
 Format = Literal["nifti", "cfl"]
 
@@ -48,7 +49,8 @@ def write_volumes(
             if form == "cfl":
                 _write_cfl(target, f"{kind}{stem}", np.moveaxis(planes, 0, -1))
                 continue
-            planes = np.abs(planes) if signals.header["complex"] else planes
+            if signals.header["complex"]:  # magnitudes, and their standard deviations
+                planes = planes.real if kind in SPREADS else np.abs(planes)
             _write_nifti(target, f"{kind}{stem}", planes, (geometry or {}).get(group, {}))
 
 

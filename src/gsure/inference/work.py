@@ -15,10 +15,10 @@ from gsure.data.chunks import Chunks, write_chunk
 from gsure.data.measurements import Signals, as_complex
 from gsure.data.memory import hold_signals
 from gsure.display import Bar
-from gsure.inference.bars import Checks, ErrorBars
+from gsure.inference.bars import Checks, ErrorBars, spread_of
 from gsure.inference.cost import describe_choice, describe_cost
 from gsure.inference.guard import Tally, is_below_baseline
-from gsure.inference.hidden import Checker, which_are_bad
+from gsure.inference.hidden import Checker
 from gsure.inference.job import Job
 from gsure.inference.restored import KINDS, SPREADS, in_words, verdict_of_images
 from gsure.inference.setup import share_never_measured
@@ -123,16 +123,17 @@ class Work:
             )
         found, others = self.job.restorer(measurement, where.tolist()), self.baselines(measurement)
         self.unconverged.append(others.unconverged)
-        reported = which_are_bad(found)
+        reported = found.are_bad
         if found.repeated is not None and found.excluded is not None:
             self.tally.add(where.tolist(), found.repeated, found.excluded)
             if (gaussian := others.signals.get("gaussian")) is not None:
                 below = self._below(found.draws, gaussian, measurement)
                 self.tally.add_below(where.tolist(), below)
                 reported = reported | below
-        kept = {"mean": found.mean, "std": found.std, "draw": found.draws[0]}
+        spread = spread_of(found, self.job.setup.about.is_complex)
+        kept = {"mean": found.mean, "std": spread, "draw": found.draws[0]}
         if self.bars is not None:
-            kept |= {"std": self.bars(measurement, where.tolist(), found), "raw_std": found.std}
+            kept |= {"std": self.bars(measurement, where.tolist(), found), "raw_std": spread}
         return Part(kept | others.signals, found.draws, reported)
 
     def _below(self, draws: Tensor, gaussian: Tensor, measurement: Measurement) -> Tensor:

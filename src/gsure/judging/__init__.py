@@ -10,7 +10,7 @@
 
 from gsure.judging.baselines import Baselines
 from gsure.judging.calibration import Calibration, Evidence, compare, fit_calibration, group_units, split_units
-from gsure.judging.coverage import LEVEL, LEVELS, Reliability, along_phase, find_object, half_width
+from gsure.judging.coverage import LEVEL, LEVELS, Reliability, find_object, half_width, relative_to_phase
 from gsure.judging.verdict import (
     Predictions,
     Verdict,
@@ -30,7 +30,6 @@ __all__ = [
     "Predictions",
     "Reliability",
     "Verdict",
-    "along_phase",
     "choose_judged",
     "compare",
     "difference_of_errors",
@@ -41,5 +40,6 @@ __all__ = [
     "half_width",
     "judge_differences",
     "predict_hidden",
+    "relative_to_phase",
     "split_units",
 ]

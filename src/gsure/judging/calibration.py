@@ -6,13 +6,20 @@ Two levels of correction follow from it:
     factors   for each group of units (a line of k-space, a patch), from many measurements
     κ         for each measurement, from its own hidden units; shrunk towards 1 if they are few
 
+Errors of different units are correlated: they add up inside of the object, and cancel outside. Few units are hidden at once,
+and so say little of that. With n hidden units, the energy in the object is n D + n (n - 1) F, where F is that of a pair of
+units. D and F of errors and of spreads are found from pairs of hidden units, and correct the bars of all missing units
+together.
+
 If masks are in a transform domain, the hidden part of the error is compared in the image, inside of the object. With the
 hidden part v of a spectral vector and the object's pixels O, ‖O V v‖² = Σ_i v_i (Vᵀ O V v)_i divides its energy among units.
+Of complex images, O also takes the part along the phase of the mean: error bars are those of magnitudes.
 
 Bars that are corrected this way are right on average. They do not show where a restoration is wrong.
 """
 
 import itertools
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
@@ -23,6 +30,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from gsure.gaussian import About
+from gsure.judging.coverage import relative_to_phase
 from gsure.judging.verdict import MIN_UNITS
 from gsure.measurement import Measurement, draw_hidden
 from gsure.random import Stream, generators
@@ -34,6 +42,8 @@ MAX_GROUPS, RINGS = 512, 64
 GROUP_PRIOR, IMAGE_PRIOR = 20.0, 8.0
 """The factor of a group is shrunk towards that of all units, as if it had so many more units with that factor; κ likewise. The
 numbers come from the data (`_prior_units`), and are these if there are too few groups or measurements for it."""
+TOGETHER_PRIOR, JACKKNIFE = 0.2, 8
+"""Standard deviation, a priori, of log `Calibration.together`; and the number of subsets that give its standard error."""
 FEWEST = 8
 """Of groups or measurements, to tell how much they differ."""
 LIMITS = 0.1, 10.0
@@ -53,6 +63,15 @@ class Evidence(NamedTuple):
     """Variance of the draws."""
     noise: Float[Tensor, "b splits g"]
     units: Float[Tensor, "b splits g"]
+    pair_error: Float[Tensor, "b splits 1"]
+    """The part of the error that comes from pairs of units, between two halves of the hidden ones."""
+    pair_spread: Float[Tensor, "b splits 1"]
+    pairs: Float[Tensor, "b splits 1"]
+    """Number of these pairs, counted in both orders."""
+    hidden: Float[Tensor, "b splits 1"]
+    """Number of hidden units; if entries k and -k say the same, of such pairs."""
+    missing: Float[Tensor, "b splits 1"]
+    """Number of missing units, likewise."""
 
     @staticmethod
     def cat(parts: Sequence["Evidence"]) -> "Evidence":
@@ -86,9 +105,14 @@ def group_units(mask_shape: Sequence[int], unit: Sequence[int]) -> Int[Tensor, "
 
 
 def split_units(
-    measurement: Measurement, about: About, indices: Sequence[int], seed: int, real_images: bool = False
+    measurement: Measurement,
+    about: About,
+    indices: Sequence[int],
+    seed: int,
+    real_images: bool = False,
+    parts: int = SPLITS,
 ) -> list[Float[Tensor, "b ..."]] | None:
-    """Which units to hide in each of the splits: together they are all measured ones outside the centre.
+    """Which units to hide in each of the parts: together they are all measured ones outside the centre.
 
     None if nothing can be hidden. `indices` number the measurements, so that the result does not depend on the batch.
     """
@@ -98,53 +122,87 @@ def split_units(
     up_to = [
         draw_hidden(
             measurement,
-            k / SPLITS,
+            k / parts,
             generators(seed, Stream.CALIBRATION_HIDDEN, indices=indices, device=measurement.ybar.device),
             about.unit,
             about.always,
             partner,
         )
-        for k in range(SPLITS + 1)
+        for k in range(parts + 1)
     ]  # of the same random numbers, so that each contains the one before it
     return [more - less for less, more in itertools.pairwise(up_to)]
 
 
+def count_units(mask: Float[Tensor, "b ..."], about: About, real_images: bool) -> Float[Tensor, "b 1"]:
+    """Of the entries that are 1. If entries k and -k say the same, both are one unit."""
+    if real_images:
+        mask = ((mask + about.basis.conjugates(mask)) > 0).to(mask) / 2
+    return mask.flatten(1).double().sum(1, keepdim=True) / int(np.prod(about.unit or [1]))
+
+
 def compare(
     target: Measurement,
+    half: Float[Tensor, "b ..."],
     mean: Float[Tensor, "b *n"],
     draws: Float[Tensor, "draws b *n"],
     is_bad: Bool[Tensor, "draws b"] | None,
     inside: Float[Tensor, "b ..."],
     about: About,
     groups: Int[Tensor, "1 ..."],
-) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """Error, spread, noise and number of units, each (b, groups). `target` has the hidden entries; all others are spectral.
+    missing: Float[Tensor, "b 1"],
+    real_images: bool = False,
+) -> tuple[Tensor, ...]:
+    """The fields of `Evidence`, of one split. `target` has the hidden entries, of which `half` are one half; all others are
+    spectral.
 
     `inside` is 1 for the pixels of the object. Noise is spread evenly over the image, if masks are not in signal space: that
     is exact for Fourier and Hadamard. A measurement with fewer than two good draws tells nothing.
     """
     basis, mask = about.basis, target.mask
+    x = basis.to_signal(mean)
     number, count = groups.expand(1, *mean.shape[1:]).flatten(), int(groups.max()) + 1
 
     def by_group(values: Tensor) -> Tensor:
         values = values.expand(len(mean), *mean.shape[1:]).flatten(1).double()
         return values.new_zeros(len(mean), count).index_add(1, number, values)
 
-    def energy(v: Tensor) -> Tensor:
-        v = mask * v
-        return by_group(v * basis.to_spectral(inside * basis.to_signal(v)))
+    def shown(signal: Tensor) -> Tensor:
+        """What error bars are for: the object, and of complex images what changes their magnitude."""
+        if not about.is_complex:
+            return inside * signal
+        along = relative_to_phase(signal, x)
+        along[:, 1::2] = 0.0
+        return inside * relative_to_phase(along, conjugate(x))
+
+    def energy(v: Tensor) -> tuple[Tensor, Tensor]:
+        """By group, and the part of it that comes from pairs of units in different halves."""
+        v, one = mask * v, half * mask * v
+        seen = basis.to_spectral(shown(basis.to_signal(v)))
+        if basis.is_signal:  # units are apart
+            return by_group(v * seen), torch.zeros(len(v), 1, dtype=torch.float64)
+        other = basis.to_spectral(shown(basis.to_signal(one)))
+        return by_group(v * seen), 2 * ((v - one) * other).flatten(1).double().sum(1, keepdim=True)
 
     good = torch.ones(draws.shape[:2]) if is_bad is None else (~is_bad).float()
     weight, enough = good.reshape(*good.shape, *[1] * (mean.ndim - 1)), (good.sum(0) >= 2).double()[:, None]
     draws = torch.where(weight > 0, draws, 0.0)
     centre = draws.sum(0) / weight.sum(0).clamp(min=1)
-    spread = torch.stack([energy(w * (draw - centre)) for w, draw in zip(weight, draws, strict=True)]).sum(0)
-    spread = spread / (good.sum(0).double()[:, None] - 1).clamp(min=1)
+    each = [energy(w * (draw - centre)) for w, draw in zip(weight, draws, strict=True)]
+    freedom = (good.sum(0).double()[:, None] - 1).clamp(min=1)
+    spread, pair_spread = (torch.stack(list(values)).sum(0) / freedom for values in zip(*each, strict=True))
+    error, pair_error = energy(target.ybar - mean)
     pixels = inside if basis.is_signal else inside.flatten(1).mean(1).reshape(-1, *[1] * (mean.ndim - 1))
-    noise = by_group(mask * target.std**2 * pixels)
+    noise = by_group(mask * target.std**2 * pixels) / (2 if about.is_complex else 1)
     entries = int(np.prod(about.unit or [1])) * (mean[0].numel() // mask[0].numel())
     units = by_group(mask) / entries
-    return enough * energy(target.ybar - mean), enough * spread, enough * noise, enough * units
+    both = [count_units(part.expand(len(mean), *part.shape[1:]), about, real_images) for part in (mask * half, mask)]
+    pairs = 2 * both[0] * (both[1] - both[0])
+    found = (error, spread, noise, units, pair_error, pair_spread, pairs, both[1], missing)
+    return tuple(enough * part for part in found)
+
+
+def conjugate(x: Float[Tensor, "b c h w"]) -> Float[Tensor, "b c h w"]:
+    return torch.stack([x[:, 0::2], -x[:, 1::2]], 2).flatten(1, 2)
 
 
 @dataclass(frozen=True)
@@ -163,6 +221,8 @@ class Calibration:
     """Mean and standard deviation of log χ² over measurements; None for fewer than FEWEST."""
     images: int
     units: int
+    together: float = 1.0
+    """What the spread of all missing entries of a measurement is multiplied by too, because their errors add up."""
 
     def expected(self, evidence: Evidence) -> Float[Tensor, " b"]:
         return (self.factors.double() ** 2 * evidence.spread).sum((1, 2))
@@ -213,8 +273,8 @@ def fit_calibration(evidence: Evidence, measured: float = 1.0, added: float = 0.
             f"Error bars cannot be calibrated: only {units} of the measured units could be hidden, and at least {MIN_UNITS} "
             "are needed. Give more measurements, or use --calibration none."
         )
-    factors = _factors(evidence)
-    first = Calibration(factors, measured, added, IMAGE_PRIOR, None, len(evidence.error), units)
+    together = _together(evidence)
+    first = Calibration(_factors(evidence), measured, added, IMAGE_PRIOR, None, len(evidence.error), units, together)
     halves = [evidence.splits(slice(start, None, 2)) for start in (0, 1)]
     log = first.chi_squared(evidence).log()
     log = log[log.isfinite()]
@@ -226,11 +286,11 @@ def fit_calibration(evidence: Evidence, measured: float = 1.0, added: float = 0.
 
 
 def _factors(evidence: Evidence) -> Float[Tensor, " g"]:
-    error, spread, noise, units = (values.sum((0, 1)) for values in tuple(evidence))
+    error, spread, noise, units = (values.sum((0, 1)) for values in tuple(evidence)[:4])
     overall = (error - noise).sum() / spread.sum().clamp(min=1e-30)
     halves = []
     for start in (0, 1):
-        half = [values[start::2].sum((0, 1)) for values in tuple(evidence)]
+        half = [values[start::2].sum((0, 1)) for values in tuple(evidence)[:4]]
         expected = overall.clamp(min=0) * half[1] + half[2]
         halves.append(half[0] / torch.where(expected > 0, expected, torch.nan))
     prior = _prior_units(halves, units, GROUP_PRIOR)
@@ -238,6 +298,37 @@ def _factors(evidence: Evidence) -> Float[Tensor, " g"]:
     each = torch.where(each > 0, each, 1.0)
     squared = (error - noise + prior * each * overall) / (spread + prior * each)
     return squared.clamp(min=0).sqrt().clamp(*LIMITS)
+
+
+def _together(evidence: Evidence) -> float:
+    """`Calibration.together`; 1 if too little is known.
+
+    The logarithm is shrunk towards 0 by its standard error, from subsets of the measurements.
+    """
+    sums = torch.stack([values.sum((1, 2)) for values in tuple(evidence)])
+    hidden = evidence.hidden.sum(2)
+    sums = torch.cat([sums, (hidden * (hidden - 1)).clamp(min=0).sum(1)[None]])
+
+    def logarithm(which: Tensor) -> float:
+        error, spread, noise, _, pair_error, pair_spread, pairs, count, missing, within = sums[:, which].sum(1).tolist()
+        if min(pairs, spread, count) <= 0 or error <= noise:
+            return 0.0
+        others = missing / SPLITS / int(which.sum()) - 1
+        full = []
+        for total, pair in ((error - noise, pair_error / pairs), (spread, pair_spread / pairs)):
+            full.append((total - within * pair) / count + others * pair)
+        if min(full) <= 0:
+            return math.nan
+        return math.log(full[0] / full[1] * spread / (error - noise)) / 2
+
+    n = len(evidence.error)
+    number = torch.arange(n) % JACKKNIFE
+    found = logarithm(torch.ones(n, dtype=torch.bool))
+    without = [logarithm(number != k) for k in range(JACKKNIFE)] if n >= JACKKNIFE else [math.nan]
+    if not np.isfinite([found, *without]).all():
+        return 1.0
+    error = float(np.std(without)) * (JACKKNIFE - 1) ** 0.5
+    return math.exp(found * TOGETHER_PRIOR**2 / (TOGETHER_PRIOR**2 + error**2))
 
 
 def _prior_units(halves: Sequence[Float[Tensor, " k"]], units: Float[Tensor, " k"], few: float) -> float:

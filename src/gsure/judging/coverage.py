@@ -53,9 +53,11 @@ class Reliability:
     def add(
         self, mean: Float[Tensor, "b *n"], std: Float[Tensor, "b *n"], truth: Float[Tensor, "b *n"], is_complex: bool
     ) -> None:
-        """The object is that of the truth. Complex images are compared along the phase of their mean, as magnitudes are."""
-        inside = find_object(truth, is_complex)
-        error, std = along_phase(mean, std, truth - mean) if is_complex else (truth - mean, std)
+        """The object is that of the truth. Complex images are compared along the phase of their mean, as magnitudes are, and
+        that is what the first channel of each pair of their standard deviations is for."""
+        inside, error = find_object(truth, is_complex), truth - mean
+        if is_complex:
+            error, std = relative_to_phase(error, mean)[:, 0::2], std[:, 0::2]
         self.count(error, std, inside, torch.ones_like(inside))
 
     def count(
@@ -82,12 +84,11 @@ class Reliability:
         return {"levels": list(LEVELS), **curves, "worst_image": round(self.worst, 4)}
 
 
-def along_phase(
-    mean: Float[Tensor, "b c *n"], std: Float[Tensor, "b c *n"], error: Float[Tensor, "b c *n"]
-) -> tuple[Tensor, Tensor]:
-    """Error and standard deviation of complex numbers in the direction of their mean, where magnitudes change."""
-    size = torch.hypot(mean[:, 0::2], mean[:, 1::2])
-    real = torch.where(size > 0, mean[:, 0::2] / size.clamp(min=1e-30), 1.0)
-    imaginary = torch.where(size > 0, mean[:, 1::2] / size.clamp(min=1e-30), 0.0)
-    turned = real * error[:, 0::2] + imaginary * error[:, 1::2]
-    return turned, torch.hypot(real * std[:, 0::2], imaginary * std[:, 1::2])
+def relative_to_phase(values: Float[Tensor, "*k c h w"], mean: Float[Tensor, "*b c h w"]) -> Float[Tensor, "*k c h w"]:
+    """Complex numbers times conj(mean)/|mean|: in channel pairs, what is along the phase of the mean, where magnitudes change,
+    and what is across it."""
+    u, v = mean[..., 0::2, :, :], mean[..., 1::2, :, :]
+    size = torch.hypot(u, v)
+    u, v = (torch.where(size > 0, part / size.clamp(min=1e-30), alone) for part, alone in ((u, 1.0), (v, 0.0)))
+    re, im = values[..., 0::2, :, :], values[..., 1::2, :, :]
+    return torch.stack([u * re + v * im, u * im - v * re], -3).flatten(-4, -3)
