@@ -1,7 +1,8 @@
 """The denoiser f_θ of the paper, (x̄_t, t) -> an estimate of x̄: all that knows "predict x" from "predict ε"."""
 
+import contextlib
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Literal, get_args
 
 import torch
@@ -79,6 +80,17 @@ class BaseDenoiser(nn.Module, ABC):
             )
         above = torch.searchsorted(levels, wanted).clamp(1, len(levels) - 1)
         return above + 1 - (wanted / levels[above - 1] < levels[above] / wanted).long()
+
+
+@contextlib.contextmanager
+def evaluating(denoiser: BaseDenoiser) -> Iterator[None]:
+    """Without dropout inside; afterwards in the mode it was in."""
+    was_training = denoiser.training
+    denoiser.eval()
+    try:
+        yield
+    finally:
+        denoiser.train(was_training)
 
 
 class Denoiser(BaseDenoiser):

@@ -9,10 +9,10 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from gsure.denoiser import BaseDenoiser
+from gsure.denoiser import BaseDenoiser, evaluating
 from gsure.measurement import Measurement
 from gsure.random import Seed, as_generators, normal
-from gsure.sampling import Spacing, evaluating, times
+from gsure.sampling import Spacing, times
 
 LEVELS = 3.0, 0.02
 """The highest and the lowest noise level of missing entries in `context`."""

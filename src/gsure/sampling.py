@@ -10,17 +10,16 @@
 All go over our schedule and through the same times. Per-sample generators make sample k the same in any batch.
 """
 
-import contextlib
 import itertools
 import warnings
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, Literal, get_args
 
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from gsure.denoiser import BaseDenoiser
+from gsure.denoiser import BaseDenoiser, evaluating
 from gsure.random import Seed, as_generators, normal
 from gsure.schedule import Schedule
 
@@ -154,14 +153,3 @@ class Clipped(BaseDenoiser):
     ) -> Float[Tensor, "b *n"]:
         x_hat = self.basis.to_signal(self.denoiser(xbar_t, t, condition))
         return self.basis.to_spectral(x_hat.clamp(-1, 1))
-
-
-@contextlib.contextmanager
-def evaluating(denoiser: BaseDenoiser) -> Iterator[None]:
-    """Without dropout inside; afterwards in the mode it was in."""
-    was_training = denoiser.training
-    denoiser.eval()
-    try:
-        yield
-    finally:
-        denoiser.train(was_training)

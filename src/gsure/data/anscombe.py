@@ -87,12 +87,6 @@ def transform_of(header: Mapping[str, Any]) -> Anscombe | None:
     raise ValueError(f"The transform {found['name']!r} is not known to this version of gsure: update it.")
 
 
-def describe_values(header: Mapping[str, Any], kind: str) -> dict[str, Any] | None:
-    """What the file of a restoration records, of `kind` mean, std, ...: the transform of the measurements, if there is one."""
-    found = header.get("transform")
-    return None if found is None else {**found, "std": kind in ("std", "raw_std")}
-
-
 @functools.lru_cache(maxsize=16)
 def _table(s: float) -> tuple[np.ndarray, np.ndarray]:
     """E[f(z) | λ] for λ from 0 to `LARGEST`, and λ, in units of counts."""

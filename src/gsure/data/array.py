@@ -13,7 +13,8 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from gsure.data.scaling import READ, evenly_spread, rms_of_pairs, rms_of_samples
+from gsure.data.measurements import evenly_spread
+from gsure.data.scaling import READ, rms_of_pairs, rms_of_samples
 from gsure.data.source import (
     DAMAGED,
     Sample,

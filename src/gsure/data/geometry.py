@@ -111,14 +111,3 @@ def assemble(planes: np.ndarray, geometry: Geometry) -> np.ndarray:
         used = max(used, at + 1)
     volume = np.moveaxis(np.moveaxis(volume[:used], 1, -1), 0, axis)
     return volume.reshape(*volume.shape[:3], *further)
-
-
-def summarise(geometry: Geometry) -> str | None:
-    """What a file knows about the geometry of its groups, in words."""
-    if not geometry:
-        return None
-    problems = {name: entry["problem"] for name, entry in geometry.items() if "problem" in entry}
-    good = len(geometry) - len(problems)
-    of = f" of {len(geometry)}" if problems else ""
-    text = f"affine and units of {good}{of} group{'s' * (len(geometry) > 1)}"
-    return text + "".join(f"; not of {name}, because {why}" for name, why in list(problems.items())[:3])

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from gsure.basis import Basis, Fourier
 from gsure.data.file import holds, shard_files
-from gsure.data.geometry import summarise
+from gsure.data.geometry import Geometry
 from gsure.data.measurements import Measurements, Signals, open_clean, open_measurements
 from gsure.display import number
 from gsure.files import as_request, refuse_existing, refuse_inputs, show_request
@@ -67,12 +67,23 @@ def _common(data: Measurements | Signals) -> dict[str, Any]:
         "bytes": sum(file.stat().st_size for file in shard_files(Path(data.name))),
         "source": data.header["source"],
         "read as": data.header.get("read as"),
-        "geometry": summarise(data.geometry()),
+        "geometry": _geometry(data.geometry()),
         "corruption": data.header["corruption"],
         "seed": data.header["seed"],
         "gsure": data.header["gsure"],
         "made by": show_request(as_request(data.header.get("request"))),
     }
+
+
+def _geometry(geometry: Geometry) -> str | None:
+    """What a file knows about the geometry of its groups, in words."""
+    if not geometry:
+        return None
+    problems = {name: entry["problem"] for name, entry in geometry.items() if "problem" in entry}
+    good = len(geometry) - len(problems)
+    of = f" of {len(geometry)}" if problems else ""
+    text = f"affine and units of {good}{of} group{'s' * (len(geometry) > 1)}"
+    return text + "".join(f"; not of {name}, because {why}" for name, why in list(problems.items())[:3])
 
 
 def why_untrainable(data: Measurements, network: str = "unet") -> list[str]:

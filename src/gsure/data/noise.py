@@ -12,8 +12,8 @@ from gsure.basis import Basis
 from gsure.data.array import read_beside, stored_arrays
 from gsure.data.counts import Counts, choose_transform
 from gsure.data.level import Level, from_lowest, from_repeats, from_values
+from gsure.data.measurements import evenly_spread
 from gsure.data.problems import Problems
-from gsure.data.scaling import evenly_spread
 from gsure.data.source import Spectra
 
 Shapes = Mapping[tuple[int, ...], Sequence[int]]

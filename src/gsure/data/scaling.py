@@ -5,6 +5,8 @@ from typing import Literal
 
 import numpy as np
 
+from gsure.data.measurements import evenly_spread
+
 Scale = float | Literal["auto"]
 """Values are divided by a number, or by a factor that is computed for each volume."""
 RULE = "upper quartile, over the samples of the volume, of the root mean square of what was measured"
@@ -13,12 +15,6 @@ SUITABLE = 0.1, 1.0
 """Root mean squares of real signals that are not scaled."""
 READ = 32
 """Samples of a volume that are read to compute its factor, at most."""
-
-
-def evenly_spread(n: int, total: int) -> np.ndarray:
-    """At most n of the positions 0..total-1, from all over the range."""
-    n = min(n, total)
-    return np.arange(n) * total // n
 
 
 def rms_of_samples(rms: Sequence[float], group: str) -> float:

@@ -11,8 +11,7 @@ import torch
 from torch import nn
 
 from gsure.basis import Basis
-from gsure.data.measurements import Measurements, Signals, open_clean, open_measurements
-from gsure.data.scaling import evenly_spread
+from gsure.data.measurements import Measurements, Signals, evenly_spread, open_clean, open_measurements
 from gsure.denoiser import BaseDenoiser
 from gsure.display import Bar, bar
 from gsure.evaluation.checks import agreement, full_sampling, independence, noise_level

@@ -9,14 +9,14 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
-from gsure.denoiser import BaseDenoiser
+from gsure.denoiser import BaseDenoiser, evaluating
 from gsure.gaussian import Gaussian
 from gsure.inference.guard import Guard, mean_and_std
 from gsure.measurement import Measurement
 from gsure.posterior import Posterior
 from gsure.random import Stream, generators
 from gsure.restoration import choose_noise, context_path, ddrm, falling_levels
-from gsure.sampling import Spacing, ddim, dpm, evaluating
+from gsure.sampling import Spacing, ddim, dpm
 
 Method = Literal["auto", "mean", "gaussian", "context", "moments", "ddrm"]
 

@@ -17,8 +17,7 @@ from gsure.inference.methods import Draws, Method, OneCall, Restorer, Sampling, 
 from gsure.judging import choose_judged
 from gsure.measurement import Measurement
 from gsure.sampling import Spacing, times
-from gsure.training.model import Loaded
-from gsure.training.prior import open_stored_prior
+from gsure.training.model import Loaded, open_stored_prior
 
 DrawsBy = Literal["auto", "gaussian"]
 """What gives the samples of `--method mean`: what the model was trained for, or its Gaussian prior."""

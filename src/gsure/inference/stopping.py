@@ -11,6 +11,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from gsure.denoiser import evaluating
 from gsure.display import with_error
 from gsure.gaussian import About
 from gsure.inference.methods import Draws, Method
@@ -19,7 +20,6 @@ from gsure.judging.verdict import Difference, difference_of_errors
 from gsure.measurement import Measurement
 from gsure.random import Stream, generators
 from gsure.restoration import context_path, falling_levels
-from gsure.sampling import evaluating
 
 IMAGES = 32
 """Measurements that choose the level: the difference is that of the same measurements."""

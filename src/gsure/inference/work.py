@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from gsure.data.anscombe import describe_values, transform_of
+from gsure.data.anscombe import transform_of
 from gsure.data.chunks import Chunks, write_chunk
 from gsure.data.measurements import Signals, as_complex
 from gsure.data.memory import hold_signals
@@ -157,7 +157,7 @@ class Work:
                 groups,
                 scales,
                 None if kind in SPREADS else offsets,
-                describe_values(data.header, kind),
+                _describe_values(data.header, kind),
             )
             for kind in self.kinds
         }
@@ -178,7 +178,7 @@ class Work:
             self.bars.checks.write(chunks.folder / "calibration" / chunks.name(number, "json"), where.tolist())
         for kind, values in found.items():
             path, offset = chunks.folder / kind / chunks.name(number), None if kind in SPREADS else offsets
-            transform = describe_values(data.header, kind)
+            transform = _describe_values(data.header, kind)
             write_chunk(path, values, some.groups(), self.job.made_of, is_complex, scales, offset, transform)
 
     def summary(self, found: Mapping[str, Signals], clean: Signals | None, folder: Path | None) -> dict[str, Any]:
@@ -220,3 +220,9 @@ class Work:
             f"hidden entries, {in_words(kind)}": f"{value:.2f} dB" for kind, value in predictions.decibels().items()
         }
         return {"verdict": predictions.verdict().sentence} | shares
+
+
+def _describe_values(header: Mapping[str, Any], kind: str) -> dict[str, Any] | None:
+    """What the file of a restoration records, of `kind` mean, std, ...: the transform of the measurements, if there is one."""
+    found = header.get("transform")
+    return None if found is None else {**found, "std": kind in ("std", "raw_std")}

@@ -10,7 +10,7 @@
 
 from gsure.judging.baselines import Baselines
 from gsure.judging.calibration import Calibration, Evidence, compare, fit_calibration, group_units, split_units
-from gsure.judging.coverage import LEVEL, LEVELS, Reliability, find_object, half_width, relative_to_phase
+from gsure.judging.coverage import LEVEL, LEVELS, Reliability, half_width, relative_to_phase
 from gsure.judging.verdict import (
     Predictions,
     Verdict,
@@ -20,6 +20,7 @@ from gsure.judging.verdict import (
     judge_differences,
     predict_hidden,
 )
+from gsure.metrics.images import find_object
 
 __all__ = [
     "LEVEL",

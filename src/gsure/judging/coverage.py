@@ -8,7 +8,7 @@ from jaxtyping import Float
 from scipy.special import ndtri, stdtrit  # type: ignore[import-untyped]
 from torch import Tensor
 
-from gsure.metrics.images import in_object
+from gsure.metrics.images import find_object
 
 LEVELS = (0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 0.95)
 """Of the reliability curve."""
@@ -31,13 +31,6 @@ def half_width(level: float, draws: int | None = None) -> float:
     if draws < 2:
         raise ValueError("An interval needs a standard deviation of at least 2 draws, but there is 1: use more draws.")
     return float(stdtrit(draws - 1, (1 + level) / 2))
-
-
-def find_object(x: Float[Tensor, "b *n"], is_complex: bool) -> Float[Tensor, "b ..."]:
-    """1 inside of the object that an image shows; 1 everywhere for other signals."""
-    if x.ndim != 4 or min(x.shape[2:]) < 2:
-        return x.new_ones([len(x)] + [1] * (x.ndim - 1))
-    return in_object(x, is_complex).to(x)
 
 
 @dataclass

@@ -52,6 +52,13 @@ def in_object(reference: Images, is_complex: bool, groups: Groups = None) -> Flo
     return (reference > OBJECT * largest.reshape(-1, 1, 1, 1)).to(reference)
 
 
+def find_object(x: Float[Tensor, "b *n"], is_complex: bool) -> Float[Tensor, "b ..."]:
+    """1 inside of the object that an image shows; 1 everywhere for other signals."""
+    if x.ndim != 4 or min(x.shape[2:]) < 2:
+        return x.new_ones([len(x)] + [1] * (x.ndim - 1))
+    return in_object(x, is_complex).to(x)
+
+
 def nmse(x: Images, reference: Images, is_complex: bool, groups: Groups = None) -> Float[Tensor, " g"]:
     """Squared error divided by the squared norm of the reference; black is zero."""
     x, reference = _brightness(x, is_complex), _brightness(reference, is_complex)

@@ -9,8 +9,7 @@ import torch
 from torch import Tensor
 
 from gsure.basis import Basis
-from gsure.data.measurements import Measurements, Signals, open_clean, open_measurements
-from gsure.data.scaling import evenly_spread
+from gsure.data.measurements import Measurements, Signals, evenly_spread, open_clean, open_measurements
 from gsure.display import number
 from gsure.plotting import mosaics, root_sum_of_squares
 from gsure.plotting.mosaics import Picture

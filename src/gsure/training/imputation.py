@@ -21,14 +21,13 @@ from torch import Tensor
 
 from gsure.data.chunks import Chunks, open_folder, write_chunk
 from gsure.data.measurements import Signals
-from gsure.denoiser import NetworkDenoiser
+from gsure.denoiser import NetworkDenoiser, evaluating
 from gsure.display import bar
 from gsure.files import Request
 from gsure.gaussian import Fitted
 from gsure.measurement import Measurement
 from gsure.random import Generators, Stream, generators
 from gsure.restoration import ddrm
-from gsure.sampling import evaluating
 from gsure.training.examples import Examples
 from gsure.training.settings import Settings
 from gsure.training.tasks import Restoring, Stage, Tasks

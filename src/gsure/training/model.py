@@ -14,7 +14,7 @@ from gsure.basis import Basis, Dense
 from gsure.data.measurements import BASES
 from gsure.denoiser import BaseDenoiser, Denoiser, NetworkDenoiser, ResidualDenoiser
 from gsure.divergence import Divergence
-from gsure.gaussian import Gaussian, load_gaussian
+from gsure.gaussian import Fitted, Gaussian, load_gaussian
 from gsure.network import mlp, unet
 from gsure.objective import Objective
 from gsure.schedule import Schedule
@@ -207,6 +207,13 @@ def open_model(
     except RuntimeError as error:
         raise ValueError(f"The weights in {found.path} do not fit the network: {error}") from error
     return Loaded(denoiser.eval().to(where), config, found.step, checkpoints.checksum(chosen), path)
+
+
+def open_stored_prior(loaded: Loaded) -> Fitted | None:
+    """The Gaussian of the run that a denoiser is of; None if that is not known."""
+    if loaded.path is None or not (run := Run(loaded.path)).gaussian.exists():
+        return None
+    return load_gaussian(run.gaussian, loaded.denoiser.basis)[0]
 
 
 def _better_weights(found: Checkpoint) -> Weights:

@@ -5,12 +5,11 @@ from collections.abc import Iterator
 import numpy as np
 from accelerate import Accelerator
 
-from gsure.data.scaling import evenly_spread
+from gsure.data.measurements import evenly_spread
 from gsure.display import say
 from gsure.gaussian import About, Fitted, fit_gaussian, load_gaussian, save_gaussian
 from gsure.measurement import Measurement
 from gsure.training.examples import Examples
-from gsure.training.model import Loaded
 from gsure.training.run import Run
 
 BATCH = 500
@@ -34,13 +33,6 @@ def open_prior(
     found = _stored(run, examples, made_of)
     assert found is not None
     return found
-
-
-def open_stored_prior(loaded: Loaded) -> Fitted | None:
-    """The Gaussian of the run that a denoiser is of; None if that is not known."""
-    if loaded.path is None or not (run := Run(loaded.path)).gaussian.exists():
-        return None
-    return load_gaussian(run.gaussian, loaded.denoiser.basis)[0]
 
 
 def _stored(run: Run, examples: Examples, made_of: dict[str, str]) -> Fitted | None:

@@ -305,13 +305,7 @@ def summarize(run: Run) -> dict[str, Any]:
         summary["loss"] = last["loss"]
         summary["speed"] = f"{last['steps_per_second']:.2g} steps/s, {last['memory_gb']:.1f} GB"
     if validated:
-        result = validated[-1]["validation"]
-        names = {"estimate": "held-out error", "true": "true error", "full": "error on full signals"}
-        summary |= {
-            words: with_error(result[name]["mean"], result[name]["se"])
-            for name, words in names.items()
-            if name in result
-        }
+        summary |= _in_words(validated[-1]["validation"])
     if run.verdict.exists():
         summary = {"verdict": read_verdict(run)["verdict"]} | summary
     if run.best.exists():

@@ -17,8 +17,8 @@ import torch
 from accelerate import Accelerator
 from torch import Tensor
 
-from gsure.data.scaling import evenly_spread
-from gsure.denoiser import BaseDenoiser
+from gsure.data.measurements import evenly_spread
+from gsure.denoiser import BaseDenoiser, evaluating
 from gsure.display import say
 from gsure.divergence import Divergence
 from gsure.files import replacing
@@ -29,7 +29,7 @@ from gsure.objective import Objective, Prediction
 from gsure.plotting import as_picture, draw_rows, tint_missing
 from gsure.random import Stream, generators, normal, uniform
 from gsure.restoration import ddrm
-from gsure.sampling import dpm, evaluating
+from gsure.sampling import dpm
 from gsure.training.examples import Examples
 from gsure.training.model import open_model
 from gsure.training.run import Run, read_verdict
