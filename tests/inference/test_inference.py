@@ -111,8 +111,8 @@ def test_the_command_samples_by_any_sampler(files, tmp_path, sampler, capsys):
     ("options", "match"),
     [
         ({"steps": 1001}, "between 1 and 1000 steps, but 1001"),
-        ({"sampler": "euler"}, "--sampler is one of ddim, ddpm"),
-        ({"sampler": "dpm++", "eta": 0.5}, "--eta is an option of ddim; dpm.* has none"),
+        ({"sampler": "euler"}, "sampler is one of ddim, ddpm"),
+        ({"sampler": "dpm++", "eta": 0.5}, "eta is an option of ddim; dpm.* has none"),
         ({"checkpoint": 17}, "no checkpoint of step 17"),
         ({"batch": 0}, "must be at least 1"),
     ],
@@ -387,7 +387,7 @@ def test_auto_takes_the_best_method_that_the_model_allows(files):
     options = {"steps": 2, "draws": 2, "limit": 2, "calibration": "none", "baselines": False}
     assert gsure.restore(files / "run", files / "new.h5", **options).summary["method"] == "moments"
     assert gsure.restore(gsure.load(files / "run"), files / "new.h5", **options).summary["method"] == "ddrm"
-    with pytest.raises(ValueError, match="--method mean needs a mask-conditioned network"):
+    with pytest.raises(ValueError, match="The method mean needs a mask-conditioned network"):
         gsure.restore(files / "run", files / "new.h5", method="mean", **options)
 
 

@@ -68,12 +68,12 @@ def open_folder(
         changed = [key for key in made_of if before.get(key) != made_of[key]]
         if changes := [f"{key} was {before.get(key)}, now {made_of[key]}" for key in changed]:
             raise ValueError(
-                f"{folder} was written with different settings: {'; '.join(changes)}. Choose another --out, or use the same "
+                f"{folder} was written with different settings: {'; '.join(changes)}. Choose another folder, or use the same "
                 "settings to resume."
             )
         return
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
-        raise ValueError(f"{folder} exists and was not written by this command: choose another --out.")
+        raise ValueError(f"{folder} exists and was not written by this command: choose another folder.")
     try:
         folder.mkdir(parents=True, exist_ok=True)
         with replacing(path) as temporary:
@@ -81,7 +81,7 @@ def open_folder(
             temporary.write_text(json.dumps(record, indent=1))
     except OSError as error:
         raise OSError(
-            f"The folder {folder} cannot be created: {error.strerror or error}. Choose another --out."
+            f"The folder {folder} cannot be created: {error.strerror or error}. Choose another folder."
         ) from error
 
 
@@ -98,7 +98,7 @@ def read_made_of(folder: Path) -> dict[str, Any] | None:
         return None
     before = read_json(path).get("made_of")
     if not isinstance(before, dict):
-        raise ValueError(f"{path} is damaged: choose another --out, or delete that folder.")
+        raise ValueError(f"{path} is damaged: choose another folder, or delete this one.")
     return before
 
 

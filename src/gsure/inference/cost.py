@@ -118,8 +118,8 @@ def fit_budget(
     if found is None:
         needed = plan.seconds(speed, *least)
         raise ValueError(
-            f"--seconds-per-image {seconds:g} is too short for {_count(least.draws, 'draw')} of "
-            f"{_count(least.steps, 'step')}: give at least {_rounded_up(needed)}."
+            f"{seconds:g} seconds per image are too short for {_count(least.draws, 'draw')} of "
+            f"{_count(least.steps, 'step')}: give at least {_rounded_up(needed)} seconds."
         )
     return found
 

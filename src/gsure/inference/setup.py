@@ -77,7 +77,9 @@ class Setup:
     def restorer(self, draws: int) -> Restorer:
         if self.method == "gaussian":
             if self.prior is None:
-                raise ValueError("--method gaussian needs a run, which has a Gaussian prior: this is a denoiser alone.")
+                raise ValueError(
+                    "The method gaussian needs a run, which has a Gaussian prior: this is a denoiser alone."
+                )
             return ByGaussian(self.prior.gaussian, self.basis, draws, self.seed)
         steps, eta, spacing = self.sampling
         preconditioner = self._gaussian if self.drawn_by == "moments" else None
@@ -96,7 +98,7 @@ class Setup:
         if self.draws_by == "gaussian":
             if self.method != "mean" or self._gaussian is None:
                 raise ValueError(
-                    "--draws-by gaussian needs --method mean, and a run whose Gaussian prior fits these masks: omit it."
+                    "Draws by gaussian need the method mean, and a run whose Gaussian prior fits these masks: omit draws_by."
                 )
             return OneCallWithGaussian(OneCall(network), ByGaussian(self._gaussian, self.basis, draws, self.seed))
         return OneCall(network) if self.method == "mean" else network
@@ -130,7 +132,7 @@ def choose_setup(
     """The method and its options, as given, or as they suit the model and what is missing in the measurements."""
     refuse_other_than(method=(method, Method), draws_by=(draws_by, DrawsBy))
     if not ((eta is None or 0 <= eta <= 1) and 0 <= eta_b <= 1):
-        raise ValueError(f"--eta and --eta-b must lie between 0 and 1, but are {eta} and {eta_b}.")
+        raise ValueError(f"eta and eta_b must lie between 0 and 1, but are {eta} and {eta_b}.")
     data = open_for(measurements, loaded)
     is_noisy_signal = data[choose_judged(len(data), data.shape)].is_noisy_signal
     mean_by, drawn_by = choose_method(method, loaded, is_noisy_signal)
@@ -145,8 +147,7 @@ def refuse_other_than(**options: tuple[object, object]) -> None:
     """Options by name, with the value and the `Literal` that lists what it may be."""
     for name, (value, choices) in options.items():
         if value not in get_args(choices):
-            flag = name.replace("_", "-")
-            raise ValueError(f"--{flag} is one of {', '.join(get_args(choices))}, not {value!r}.")
+            raise ValueError(f"{name} is one of {', '.join(get_args(choices))}, not {value!r}.")
 
 
 def choose_method(method: Method, loaded: Loaded, is_noisy_signal: bool) -> tuple[Method, Method]:
@@ -165,11 +166,13 @@ def choose_method(method: Method, loaded: Loaded, is_noisy_signal: bool) -> tupl
     needs_mask = method == "context" or (method == "mean" and not is_noisy_signal)
     if needs_mask and not loaded.denoiser.mask_conditioned:
         raise ValueError(
-            f"--method {method} needs a mask-conditioned network, and that of this model is not: use --method ddrm, or train "
-            "with --base gaussian."
+            f"The method {method} needs a mask-conditioned network, and that of this model is not: use the method ddrm, "
+            "or train with base gaussian."
         )
     if method == "context" and not isinstance(loaded.denoiser, ResidualDenoiser):
-        raise ValueError("--method context needs a model of --base gaussian, which knows the noise of each entry.")
+        raise ValueError(
+            "The method context needs a model that was trained with base gaussian, which knows the noise of each entry."
+        )
     return method, can_draw if method == "mean" else method
 
 

@@ -69,7 +69,7 @@ class Work:
     def why_raw(self) -> str:
         """Why error bars are not calibrated; empty if they are."""
         if self.job.calibration == "none":
-            return "--calibration none"
+            return "calibration none"
         return self._bars.why_not() if self.job.draws > 1 else "one draw has no spread"
 
     @property

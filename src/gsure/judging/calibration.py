@@ -211,7 +211,7 @@ def fit_calibration(evidence: Evidence, measured: float = 1.0, added: float = 0.
     if units < MIN_UNITS:
         raise ValueError(
             f"Error bars cannot be calibrated: only {units} of the measured units could be hidden, and at least {MIN_UNITS} "
-            "are needed. Give more measurements, or use --calibration none."
+            "are needed. Give more measurements, or use calibration none."
         )
     factors = _factors(evidence)
     first = Calibration(factors, measured, added, IMAGE_PRIOR, None, len(evidence.error), units)

@@ -120,7 +120,7 @@ class Run:
             self.checkpoints.mkdir(parents=True, exist_ok=True)
         except OSError as error:
             raise OSError(
-                f"The folder {self.path} cannot be created: {error.strerror}. Choose another --out."
+                f"The folder {self.path} cannot be created: {error.strerror}. Choose another folder."
             ) from error
         if data.path is None:
             save(self.own_data, data, force=True)
@@ -138,7 +138,7 @@ class Run:
                 fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError:
                 raise ValueError(
-                    f"Another process is training in {self.path}: wait for it, or choose another --out."
+                    f"Another process is training in {self.path}: wait for it, or choose another folder."
                 ) from None
             yield
 
@@ -297,13 +297,14 @@ def summarize(run: Run) -> dict[str, Any]:
         "trained on": settings.train_on,
         "objective": settings.objective,
         "step": max([line["step"] for line in lines] + steps, default=0),
-        "of": settings.steps,
+        "planned steps": settings.steps,
         "checkpoints": ", ".join(f"{step:,}" for step in sorted(steps)) or "none: the run cannot be resumed",
     }
     if logged:
         last = logged[-1]
         summary["loss"] = last["loss"]
-        summary["speed"] = f"{last['steps_per_second']:.2g} steps/s, {last['memory_gb']:.1f} GB"
+        summary["speed"] = f"{last['steps_per_second']:.2g} steps/s"
+        summary["memory"] = f"{last['memory_gb']:.1f} GB at most"
     if validated:
         result = validated[-1]["validation"]
         names = {"estimate": "held-out error", "true": "true error", "full": "error on full signals"}

@@ -238,9 +238,9 @@ GROUPS = {
 """The others, as the help of `gsure train` groups them."""
 
 
-def option(name: str) -> str:
-    """How a setting is spelled on the command line."""
-    return f"--{name.replace('_', '-')}"
+def option(name: str, on: bool = True) -> str:
+    """How a setting is spelled on the command line; one that is yes or no, as `on` says."""
+    return f"--{'' if on else 'no-'}{name.replace('_', '-')}"
 
 
 def preset_names() -> list[str]:
