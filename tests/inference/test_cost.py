@@ -100,7 +100,7 @@ def test_a_resumed_job_uses_the_stored_numbers_and_no_new_timing(folder, tmp_pat
     ("options", "match"),
     [
         ({"draws": 8, "steps": 20}, "8 draws and 20 steps leave nothing to choose: omit one"),
-        ({"method": "gaussian"}, "the Gaussian prior need none: omit it"),
+        ({"method": "gaussian"}, "the Gaussian prior need none: omit them"),
         ({"seconds_per_image": 1e-9}, "too short for 1 draw of 5 steps: give at least"),
         ({"seconds_per_image": 0.0}, "must be a positive number, but are 0.0"),
         ({"seconds_per_image": float("nan")}, "must be a positive number, but are nan"),
@@ -120,6 +120,6 @@ def test_the_command_prints_its_cost_before_it_starts(folder, tmp_path, capsys):
     told = " ".join(captured.err.split())
     made_of = json.loads((tmp_path / "r" / "request.json").read_text())["made_of"]
     calls = made_of["draws"] * made_of["steps"]
-    assert f"{made_of['draws']} draws of {made_of['steps']} steps: {calls:,} network calls per image." in told
+    assert f"{made_of['draws']} draws of {made_of['steps']} steps: {calls:,} network calls per image" in told
     assert "s per image" in told
-    assert "by one timed batch" in told
+    assert "one batch was timed" in told

@@ -147,6 +147,23 @@ def test_what_another_model_drew_is_not_taken_for_its_own(files, tmp_path):
         gsure.restore(tmp_path / "run", files / "new.h5", tmp_path / "r", **options)
 
 
+def test_a_command_that_was_interrupted_before_its_first_result_can_be_typed_anew(files, tmp_path):
+    """As after Ctrl-C, because the announced time was too long."""
+    options = {"method": "gaussian", "panels": 0}
+    gsure.restore(files / "run", files / "new.h5", tmp_path / "r", draws=2, **options)
+    with pytest.raises(
+        ValueError, match=r"was written with different settings: draws was 2, now 3. Choose another folder"
+    ):
+        gsure.restore(files / "run", files / "new.h5", tmp_path / "r", draws=3, **options)
+    for path in (tmp_path / "r").iterdir():
+        if path.is_dir():
+            shutil.rmtree(path)
+        elif path.name != "request.json":
+            path.unlink()
+    restored = gsure.restore(files / "run", files / "new.h5", tmp_path / "r", draws=3, **options)
+    assert restored.draws.shape[0] == 3
+
+
 def test_nor_restorations_of_a_file_that_was_made_anew(files, tmp_path):
     options = {"steps": 3, "draws": 2, "panels": 0}
     for seed in (1, 2):

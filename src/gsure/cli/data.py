@@ -101,7 +101,7 @@ def _corrupt(options: Namespace) -> None:
     call(corrupt, options, source=source, path=options.out, corruption=family, sigma_0=options.sigma)
     summary = inspect_file(options.out)
     show(summary, options.json)
-    if summary["coverage"]["never covered"] and (advice := family.advice(source.shape)):
+    if summary["coverage"]["never measured"] and (advice := family.advice(source.shape)):
         sys.stderr.write(f"{advice}\n")
 
 

@@ -222,7 +222,9 @@ def _fastest(settings: Settings, info: DataInfo, is_signal: bool) -> tuple[int, 
     threads, precision = min(seconds, key=lambda key: seconds[key])
     other = seconds[threads, "float32" if precision == "bf16" else "bf16"]
     ratio = other / seconds[threads, precision]
-    return threads, precision, f"{ratio:.1f} times as fast as the other; {threads} of {before} threads are fastest now"
+    with_threads = f"with {threads} of {before} threads" if before > 1 else "with one thread"
+    slower = "bf16" if precision == "float32" else "float32"
+    return threads, precision, f"{ratio:.1f} times as fast as {slower}, {with_threads}, the fastest now"
 
 
 def _time_step(network: nn.Module, precision: str, *inputs: torch.Tensor) -> float:
