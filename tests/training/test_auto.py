@@ -191,6 +191,7 @@ def test_a_network_without_its_gaussian_is_refused(files, tmp_path):
     settings = chosen(gsure.open(files / "d.h5"), **SMALL)
     run = gsure.train(files / "d.h5", tmp_path / "run", settings)
     other = gsure.train(files / "d.h5", tmp_path / "other", dataclasses.replace(settings, seed=1, steps=1))
+    assert "held-out error relative to the Gaussian prior" in other.summary()  # it was validated in one call
     run.gaussian.write_bytes(other.gaussian.read_bytes())
     with pytest.raises(ValueError, match="is not the Gaussian prior that the network"):
         gsure.load(run)

@@ -235,7 +235,10 @@ class Log:
 
 
 def _in_words(result: Mapping[str, Any]) -> dict[str, str]:
+    """A validation of denoising has bins of t; one of restoration in one call has none."""
     names = {"estimate": "held-out error", "true": "true error", "full": "error on fully sampled signals"}
+    if not result.get("t_bins"):
+        names = {"estimate": "held-out error relative to the Gaussian prior", "full": "error of restored signals"}
     found = [(words, result[name]) for name, words in names.items() if name in result]
     return {words: with_error(value["mean"], value["se"]) for words, value in found}
 
@@ -306,13 +309,7 @@ def summarize(run: Run) -> dict[str, Any]:
         summary["speed"] = f"{last['steps_per_second']:.2g} steps/s"
         summary["memory"] = f"{last['memory_gb']:.1f} GB at most"
     if validated:
-        result = validated[-1]["validation"]
-        names = {"estimate": "held-out error", "true": "true error", "full": "error on full signals"}
-        summary |= {
-            words: with_error(result[name]["mean"], result[name]["se"])
-            for name, words in names.items()
-            if name in result
-        }
+        summary |= _in_words(validated[-1]["validation"])
     if run.verdict.exists():
         summary = {"verdict": read_verdict(run)["verdict"]} | summary
     if run.best.exists():
