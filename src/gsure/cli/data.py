@@ -61,7 +61,7 @@ FAMILIES = (
 
 def _add_output(parser: ArgumentParser) -> Options:
     output = Options(parser, "output")
-    output.add("--limit", int, "use only the first so many samples")
+    output.add("--limit", int, "use only the first N samples")
     output.add("--shards", int, "number of files; several go to a folder", 1)
     output.add("--force", bool, "replace existing output")
     return output
