@@ -60,7 +60,9 @@ def _restore_options(parser: ArgumentParser) -> None:
         "closed form; context, moments, ddrm: means of posterior samples"
     )
     method.add("--method", Literal["auto", "mean", "gaussian", "context", "moments", "ddrm"], about, "auto")
-    about = "with --method mean, where draws come from; gaussian: the spread of the Gaussian prior, without network calls"
+    about = (
+        "with --method mean, where draws come from; gaussian: the spread of the Gaussian prior, without network calls"
+    )
     method.add("--draws-by", Literal["auto", "gaussian"], about, "auto")
     about = (
         "error bars corrected by hidden measured entries. auto: by the calibration of the run, or, if it has none, as self: "
