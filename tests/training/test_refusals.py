@@ -491,7 +491,7 @@ def test_a_learning_rate_that_falls_elsewhere_is_mentioned(files, tmp_path, caps
 
 
 def test_fewer_steps_than_done_are_refused_and_as_many_mentioned(files, run, capsys):
-    with pytest.raises(ValueError, match="has done 8 steps already, more than --steps 5"):
+    with pytest.raises(ValueError, match="has done 8 steps already, more than 5: give a larger number"):
         gsure.train(files / "d.h5", run, dataclasses.replace(QUICK, steps=5), resume=True)
     gsure.train(files / "d.h5", run, dataclasses.replace(QUICK, steps=8), resume=True)
     assert "has done all its 8 steps: give a larger number to continue" in " ".join(capsys.readouterr().err.split())

@@ -61,6 +61,14 @@ class Setup:
         always = (data.coverage == 1).float() if self.prior is None else self.prior.always
         return About(self.basis, tuple(data.shape), bool(data.header["complex"]), always, data.unit)
 
+    @cached_property
+    def is_training_data(self) -> bool:
+        """Whether the model learned from these measurements, all but those that were held out."""
+        config = self.loaded.config
+        if config is None or not Path(config.data).exists():
+            return False
+        return open_measurements(config.data, self.basis).fingerprint() == self.data.fingerprint()
+
     @property
     def is_complete(self) -> bool:
         """Whether every entry was measured, in every measurement."""
