@@ -9,7 +9,6 @@ import importlib.util
 import io
 import re
 import shlex
-import shutil
 from pathlib import Path
 from typing import Any
 
@@ -95,8 +94,6 @@ def test_the_pages_about_models_run_one_after_the_other(tmp_path, monkeypatch, f
                     continue
                 made.add(step.code)
             if step.is_command:
-                if "more.h5" in step.code:
-                    shutil.copy("d.h5", "more.h5")
                 code, printed = run_command(step.code)
                 fails = any(line.startswith("gsure ") for line in step.shown)
                 assert code == (2 if fails else 0), f"docs/{page}.md: {step.code}\n{printed}"

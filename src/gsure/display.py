@@ -99,7 +99,7 @@ def bar(description: str, total: int, shown: bool = True, done: int = 0) -> Iter
         BarColumn(),
         MofNCompleteColumn(),
         _rate_column(),
-        TimeRemainingColumn(),
+        TimeRemainingColumn(elapsed_when_finished=True),
         TextColumn("{task.fields[news]}"),
     )
     with Progress(*columns, console=Console(stderr=True), disable=not shown) as progress:
@@ -112,7 +112,7 @@ def _rate_column() -> "ProgressColumn":
 
     class Rate(ProgressColumn):
         def render(self, task: "Task") -> "Text":
-            if not task.speed:
+            if not task.speed or task.finished:  # the last speed is that of a pause, such as a validation
                 return Text("")
             return Text(f"{task.speed:,.0f}/s" if task.speed >= 10 else f"{task.speed:.2g}/s")
 

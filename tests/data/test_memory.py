@@ -1,5 +1,7 @@
 """Arrays as measurements: how they are understood, what is asked back, and that a file holds the same."""
 
+import re
+
 import numpy as np
 import pytest
 import torch
@@ -97,7 +99,9 @@ def test_numpy_torch_complex_and_real_pairs_are_the_same():
         (pairs, {"basis": gsure.Fourier()}),
         (torch.from_numpy(pairs), {"basis": gsure.Fourier()}),
     ]:
-        found = gsure.from_arrays(given, torch.from_numpy(COLUMNS), torch.tensor(0.1), **options, verbose=False)[:]
+        found = gsure.from_arrays(
+            given, torch.from_numpy(COLUMNS), torch.tensor(0.1, dtype=torch.float64), **options, verbose=False
+        )[:]
         assert found.ybar.equal(expected.ybar)
         assert found.mask.equal(expected.mask)
         assert found.std.equal(expected.std)
@@ -180,9 +184,13 @@ IMAGES = np.abs(gsure.Fourier().to_signal(torch.from_numpy(np.stack([kspace().re
         ((kspace(12), 1, np.ones(12)), "one per sample or one per column: reshape it"),
         ((kspace(), 0.5, 0.1), r"mask must be 0 \(not measured\) or 1"),
         ((kspace(), 0, 0.1), "mask is 0 everywhere.*swapped"),
-        ((kspace(), None, 0.1), "mask must be numbers.*Give 1 if everything was measured"),
-        ((kspace(), 1, "estimate"), "sigma must be numbers, but is 'estimate'.*gsure.convert"),
-        (("kspace.npy", 1, 0.1), "y must be numbers, but is 'kspace.npy'.*Load it first"),
+        ((kspace(),), "mask must be a number or an array.*but is None. Give 1 if everything was measured"),
+        (
+            (kspace(), 1),
+            "sigma must be .* but is None. Give the standard deviation of the noise.*If you do not know it.*convert",
+        ),
+        ((kspace(), 1, "estimate"), "sigma must be a number .*, but is 'estimate'.*gsure.convert"),
+        (("kspace.npy", 1, 0.1), "y must be a number .*, but is 'kspace.npy'.*Load it first"),
         ((kspace(), 1, -0.1), "sigma must be at least 0, but has the value -0.1"),
         ((kspace() * np.nan, 1, 0.1), "y has 1152 values that are NaN or infinite"),
         ((kspace().reshape(6, 1, 1, 16, 12), 1, 0.1), "at most 4 dimensions"),
@@ -191,6 +199,27 @@ IMAGES = np.abs(gsure.Fourier().to_signal(torch.from_numpy(np.stack([kspace().re
 def test_what_can_be_meant_in_two_ways_or_in_none_is_asked_back(arguments, message, outside):
     with pytest.raises(ValueError, match=message):
         gsure.from_arrays(*arguments, verbose=False)
+
+
+def test_several_coils_or_channels_are_asked_back_and_each_remedy_works(outside, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    coils = np.array([1, 0.5j, 0.2])[:, None, None] * kspace()[:, None]  # (6, 3, 16, 12)
+    pairs = np.stack([coils.real, coils.imag], 2).reshape(6, 6, 16, 12)
+    options = {"scale": 1, "verbose": False}
+    for y, basis, one in ((coils, None, coils[:, 0]), (pairs, gsure.Fourier(), pairs[:, :2])):
+        with pytest.raises(
+            ValueError, match=r"dimension 1 can be 3 coils or 3 channels of one image.*channels=True"
+        ) as e:
+            gsure.from_arrays(y, COLUMNS, 0.1, basis, **options)
+        assert gsure.from_arrays(y, COLUMNS, 0.1, basis, channels=True, **options).shape == (6, 16, 12)
+        assert gsure.from_arrays(one, COLUMNS, 0.1, basis, **options).shape == (2, 16, 12)
+        save, convert = re.search(r"(np\.save\(.*\)), then (gsure\.convert\(.*'\))\. If", str(e.value)).groups()
+        scope = {"np": np, "gsure": gsure, "y": y, "sigma": 0.1}
+        exec(f"{save}; {convert.replace(', sigma', ', sigma, force=True, verbose=False')}", scope)  # noqa: S102
+        assert gsure.open("out.h5").shape == (2, 16, 12)
+    assert gsure.from_arrays(np.abs(coils), 1, 0.1, gsure.Identity(), **options).shape == (3, 16, 12)  # such as RGB
+    with pytest.raises(ValueError, match=r"channels=True needs y of shape \(N, channels, H, W\)"):
+        gsure.from_arrays(kspace(), COLUMNS, 0.1, channels=True, **options)
 
 
 def test_wrong_groups_and_scales_are_refused(outside):

@@ -83,7 +83,7 @@ def test_a_demo_is_not_made_over_anything_else(name, tmp_path, capsys):
     (out / name).parent.mkdir(parents=True, exist_ok=True)
     (out / name).write_text("mine")
     assert main(["demo", "digits", "--out", str(out)]) == 2
-    assert "was not written by this command: choose another --out." in capsys.readouterr().err
+    assert "was not written by this command: choose another folder." in capsys.readouterr().err
     assert (out / name).read_text() == "mine"
 
 

@@ -60,12 +60,12 @@ def test_raw_bars_are_those_without_a_calibration(folder):
     raw = gsure.restore(calibrated(folder), folder / "new.h5", method="gaussian", calibration="none", limit=3)
     both = gsure.restore(calibrated(folder), folder / "new.h5", method="gaussian", limit=3)
     torch.testing.assert_close(raw.std, both.raw_std)
-    assert raw.summary["error bars"] == "not calibrated: --calibration none"
+    assert raw.summary["error bars"] == "not calibrated: calibration none"
 
 
 def test_a_calibration_for_something_else_is_refused_with_the_difference(folder, tmp_path):
     run = calibrated(folder)
-    with pytest.raises(ValueError, match=r"method was gaussian, now ddrm.*--calibration none"):
+    with pytest.raises(ValueError, match=r"method was gaussian, now ddrm.*calibration none"):
         gsure.restore(run, folder / "new.h5", method="ddrm", out=tmp_path / "r")
     digits = gsure.open_source("digits")
     gsure.corrupt(digits, tmp_path / "loud.h5", gsure.corruption.Patches(p=0.4, size=2), 0.5, limit=9)

@@ -111,8 +111,8 @@ def test_the_command_samples_by_any_sampler(files, tmp_path, sampler, capsys):
     ("options", "match"),
     [
         ({"steps": 1001}, "between 1 and 1000 steps, but 1001"),
-        ({"sampler": "euler"}, "--sampler is one of ddim, ddpm"),
-        ({"sampler": "dpm++", "eta": 0.5}, "--eta is an option of ddim; dpm.* has none"),
+        ({"sampler": "euler"}, "sampler is one of ddim, ddpm"),
+        ({"sampler": "dpm++", "eta": 0.5}, "eta is an option of ddim; dpm.* has none"),
         ({"checkpoint": 17}, "no checkpoint of step 17"),
         ({"batch": 0}, "must be at least 1"),
     ],
@@ -145,6 +145,31 @@ def test_what_another_model_drew_is_not_taken_for_its_own(files, tmp_path):
         gsure.sample(tmp_path / "run", 2, tmp_path / "s", steps=2)
     with pytest.raises(ValueError, match=r"was written with different settings: weights was \d+, now \d+"):
         gsure.restore(tmp_path / "run", files / "new.h5", tmp_path / "r", **options)
+
+
+def test_a_command_that_was_interrupted_before_its_first_result_can_be_typed_anew(files, tmp_path):
+    """As after Ctrl-C, because the announced time was too long."""
+    options = {"method": "gaussian", "panels": 0}
+    gsure.restore(files / "run", files / "new.h5", tmp_path / "r", draws=2, **options)
+    with pytest.raises(
+        ValueError, match=r"was written with different settings: draws was 2, now 3. Choose another folder"
+    ):
+        gsure.restore(files / "run", files / "new.h5", tmp_path / "r", draws=3, **options)
+    for path in (tmp_path / "r").iterdir():
+        if path.is_dir():
+            shutil.rmtree(path)
+        elif path.name != "request.json":
+            path.unlink()
+    restored = gsure.restore(files / "run", files / "new.h5", tmp_path / "r", draws=3, **options)
+    assert restored.summary["draws"] == 3
+
+
+def test_a_verdict_on_training_data_is_said_to_be_too_good(files):
+    for measurements, learned_from in (("d.h5", True), ("new.h5", False)):
+        for given in (files / measurements, gsure.open(files / measurements)):
+            restored = gsure.restore(files / "run", given, limit=4, method="gaussian")
+            assert ("verdict is too good" in restored.summary) == learned_from
+    assert repr(restored).startswith("Restored(4 restorations in memory, verdict=")
 
 
 def test_nor_restorations_of_a_file_that_was_made_anew(files, tmp_path):
@@ -387,7 +412,7 @@ def test_auto_takes_the_best_method_that_the_model_allows(files):
     options = {"steps": 2, "draws": 2, "limit": 2, "calibration": "none", "baselines": False}
     assert gsure.restore(files / "run", files / "new.h5", **options).summary["method"] == "moments"
     assert gsure.restore(gsure.load(files / "run"), files / "new.h5", **options).summary["method"] == "ddrm"
-    with pytest.raises(ValueError, match="--method mean needs a mask-conditioned network"):
+    with pytest.raises(ValueError, match="The method mean needs a mask-conditioned network"):
         gsure.restore(files / "run", files / "new.h5", method="mean", **options)
 
 

@@ -167,7 +167,9 @@ def test_what_the_sentence_says():
     worse = judge_differences({"baseline": Difference(2.0, 0.1), "total_variation": Difference(-3.0, 0.2)})
     assert worse.sentence.startswith("Worse than no model: total variation is better by 3.00 ± 0.20 dB. Do not use it")
     beaten = judge_differences({"baseline": Difference(2.0, 0.1), "gaussian": Difference(-1.0, 0.1)})
-    assert beaten.sentence.endswith("The Gaussian prior of the run is better by 1.00 ± 0.10 dB: use --method gaussian.")
+    assert beaten.sentence.endswith(
+        "The Gaussian prior of the run is better by 1.00 ± 0.10 dB: restore with the method gaussian."
+    )
     assert beaten.is_better is True
     unsure = judge_differences({"baseline": Difference(0.1, 0.1)})
     assert unsure.sentence == "Not better than the baseline: the difference is 0.10 ± 0.10 dB."
@@ -211,7 +213,7 @@ def test_an_untrained_run_is_called_worse_than_no_model(run):
     record = json.loads(run.verdict.read_text())
     assert record["is_better"] is False
     assert record["verdict"].startswith("Worse than no model")
-    assert "use --method gaussian" in record["verdict"]
+    assert "restore with the method gaussian" in record["verdict"]
     assert set(record["decibels"]) == {"mean", "baseline", "total_variation", "gaussian"}
     assert next(iter(run.summary())) == "verdict"
 
@@ -239,7 +241,7 @@ def test_without_baselines_there_is_no_verdict(run):
 
 def test_a_denoiser_alone_has_no_gaussian(run, outside):
     data = gsure.open(run.path.parent / "d.h5")
-    with pytest.raises(ValueError, match="--method gaussian needs a run"):
+    with pytest.raises(ValueError, match="The method gaussian needs a run"):
         gsure.restore(run.denoiser, data, method="gaussian", limit=2)
     restored = gsure.restore(run.denoiser, data, limit=40, draws=1, steps=2)
     assert "gaussian" not in restored.signals
@@ -281,4 +283,4 @@ def test_training_says_how_many_pairs_were_never_measured_together(tmp_path, cap
     gsure.train(data, tmp_path / "run", settings, progress=True)
     said = " ".join(capsys.readouterr().err.split())
     assert "Gaussian of rows: not determined, because 78 of 128 pairs of entries were never measured together." in said
-    assert "Gaussian prior: stationary images." in said
+    assert "The Gaussian prior of the run: stationary images." in said

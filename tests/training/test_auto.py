@@ -9,7 +9,7 @@ import torch
 from running import final, make_files, same
 
 import gsure
-from gsure.cli import main
+from gsure.cli import main, make_parser
 from gsure.corruption import Lines, Noise
 from gsure.data.sources import open_source
 from gsure.training import train as training
@@ -54,6 +54,16 @@ def test_settings_fit_the_data(files, tmp_path):
         assert len(choice.reason) > 5
 
 
+def test_choices_are_shown_as_one_types_them(files):
+    choices = choose_settings(gsure.open(files / "k.h5"), timed=False).choices
+    for choice in choices:
+        call, _, _ = str(choice).partition(": ")
+        assert eval(f"dict({call})") == {choice.name: choice.value}  # noqa: S307
+        typed, _, _ = choice.as_option().partition(": ")
+        options = make_parser().parse_args(["train", "d.h5", "--out", "run", *typed.split()])
+        assert getattr(options.train, choice.name) == choice.value
+
+
 def measured(size, coverage=1.0, n=24):
     mask = torch.ones(n, 1, 1, size[1])
     mask[..., :2] = coverage
@@ -84,14 +94,14 @@ def test_a_budget_becomes_a_number_of_steps():
     trained = found.impute_at[0] * 0.1 + (found.steps - found.impute_at[0]) * 0.2 + found.impute_count * 0.01
     assert 0.8 * 600 * 0.85 < trained <= 600 * 0.85
     assert fit_to_budget(settings, (0.1, 0.2), 0.01, 1200.0, n=5000).steps > 1.9 * found.steps
-    with pytest.raises(ValueError, match=r"--minutes 10 is too short: a step takes 40 s, .*Give at least --minutes"):
+    with pytest.raises(ValueError, match=r"10 minutes are too short: a step takes 40 s, .*Give at least \S+ minutes"):
         fit_to_budget(settings, (40.0, 40.0), 0.0, 600.0, n=5000)
 
 
 def test_a_run_that_does_not_fit_its_minutes_leaves_no_folder(files, tmp_path, monkeypatch):
     monkeypatch.setattr(training, "_time_tasks", lambda *given: ((40.0, 40.0), 0.0))
     settings = chosen(gsure.open(files / "d.h5"), width=8, multipliers=(1, 2), batch=8, minutes=2.0)
-    with pytest.raises(ValueError, match="--minutes 2 is too short"):
+    with pytest.raises(ValueError, match="2 minutes are too short"):
         gsure.train(files / "d.h5", tmp_path / "run", settings)
     assert not (tmp_path / "run").exists()
 
@@ -181,6 +191,7 @@ def test_a_network_without_its_gaussian_is_refused(files, tmp_path):
     settings = chosen(gsure.open(files / "d.h5"), **SMALL)
     run = gsure.train(files / "d.h5", tmp_path / "run", settings)
     other = gsure.train(files / "d.h5", tmp_path / "other", dataclasses.replace(settings, seed=1, steps=1))
+    assert "held-out error relative to the Gaussian prior" in other.summary()  # it was validated in one call
     run.gaussian.write_bytes(other.gaussian.read_bytes())
     with pytest.raises(ValueError, match="is not the Gaussian prior that the network"):
         gsure.load(run)

@@ -86,7 +86,7 @@ def test_force_puts_an_existing_run_aside(files, run):
 def test_a_folder_of_something_else_is_never_touched(files, tmp_path):
     (tmp_path / "thesis").mkdir()
     (tmp_path / "thesis" / "chapter.tex").write_text("")
-    with pytest.raises(ValueError, match="is not a run of gsure train: choose another --out"):
+    with pytest.raises(ValueError, match="is not a run of gsure train: choose another folder"):
         gsure.train(files / "d.h5", tmp_path / "thesis", QUICK, force=True)
 
 
@@ -103,7 +103,7 @@ def test_a_folder_that_cannot_be_written(files, tmp_path, capsys):
         "8",
     ]
     assert main(arguments) == 2
-    assert "cannot be created: Not a directory. Choose another --out." in capsys.readouterr().err
+    assert "cannot be created: Not a directory. Choose another folder." in capsys.readouterr().err
 
 
 def test_two_processes_do_not_train_in_one_folder(files, run):
@@ -231,8 +231,11 @@ def test_data_of_another_shape_basis_or_making(files, run, tmp_path):
     ("changed", "match"),
     [
         ({"batch": 200}, "batch of 200 is larger than the 108 measurements"),
-        ({"batch": 9, "accumulate": 2}, "cannot be divided over 1 processes times 2 parts: use --batch 8"),
-        ({"train_on": "clean"}, "--train-on clean needs the clean signals: give their file with --clean"),
+        ({"batch": 9, "accumulate": 2}, "cannot be divided over 1 processes times 2 parts: use a batch of 8"),
+        (
+            {"train_on": "clean"},
+            "--train-on clean needs the clean signals: give their file .--clean, in Python clean=.",
+        ),
         (
             {"train_on": "naive", "hide": 0.2},
             "--hide hides a part of what was measured, but --train-on naive takes all data for clean",
@@ -488,10 +491,10 @@ def test_a_learning_rate_that_falls_elsewhere_is_mentioned(files, tmp_path, caps
 
 
 def test_fewer_steps_than_done_are_refused_and_as_many_mentioned(files, run, capsys):
-    with pytest.raises(ValueError, match="has done 8 steps already, more than --steps 5"):
+    with pytest.raises(ValueError, match="has done 8 steps already, more than 5: give a larger number"):
         gsure.train(files / "d.h5", run, dataclasses.replace(QUICK, steps=5), resume=True)
     gsure.train(files / "d.h5", run, dataclasses.replace(QUICK, steps=8), resume=True)
-    assert "has done all its 8 steps: give a larger --steps to continue" in " ".join(capsys.readouterr().err.split())
+    assert "has done all its 8 steps: give a larger number to continue" in " ".join(capsys.readouterr().err.split())
 
 
 def test_what_was_validated_otherwise_is_not_compared(files, run):

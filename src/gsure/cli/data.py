@@ -61,7 +61,7 @@ FAMILIES = (
 
 def _add_output(parser: ArgumentParser) -> Options:
     output = Options(parser, "output")
-    output.add("--limit", int, "use only the first so many samples")
+    output.add("--limit", int, "use only the first N samples")
     output.add("--shards", int, "number of files; several go to a folder", 1)
     output.add("--force", bool, "replace existing output")
     return output
@@ -101,7 +101,7 @@ def _corrupt(options: Namespace) -> None:
     call(corrupt, options, source=source, path=options.out, corruption=family, sigma_0=options.sigma)
     summary = inspect_file(options.out)
     show(summary, options.json)
-    if summary["coverage"]["never covered"] and (advice := family.advice(source.shape)):
+    if summary["coverage"]["never measured"] and (advice := family.advice(source.shape)):
         sys.stderr.write(f"{advice}\n")
 
 

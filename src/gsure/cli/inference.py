@@ -53,14 +53,16 @@ def _restore_options(parser: ArgumentParser) -> None:
     data.add("--checkpoint", CHECKPOINT, "checkpoint to use; a number is a step", "best", metavar="best|last|N")
     data.add("--weights", WEIGHTS, ABOUT_WEIGHTS, metavar="averaged|raw")
     data.add("--clean", str, "clean signals, to report PSNRs and show errors", metavar="FILE")
-    data.add("--limit", int, "restore only the first so many measurements")
+    data.add("--limit", int, "restore only the first N measurements")
     method = Options(parser, "method")
     about = (
         "auto: the best that the model was trained for; mean: one call of the network; gaussian: the Gaussian prior, in "
         "closed form; context, moments, ddrm: means of posterior samples"
     )
     method.add("--method", Literal["auto", "mean", "gaussian", "context", "moments", "ddrm"], about, "auto")
-    about = "of --method mean. gaussian: the spread of the Gaussian prior around the mean, without network calls"
+    about = (
+        "with --method mean, where draws come from; gaussian: the spread of the Gaussian prior, without network calls"
+    )
     method.add("--draws-by", Literal["auto", "gaussian"], about, "auto")
     about = (
         "error bars corrected by hidden measured entries. auto: by the calibration of the run, or, if it has none, as self: "

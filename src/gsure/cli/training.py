@@ -100,7 +100,7 @@ def _settings(options: Namespace, given: dict[str, Any], shown: bool = True) -> 
     if options.threads is None:
         torch.set_num_threads(chosen.threads)
     for choice in chosen.choices if shown and os.environ.get("RANK", "0") == "0" else ():
-        say(str(choice))
+        say(choice.as_option())
     return chosen.settings
 
 

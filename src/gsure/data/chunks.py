@@ -60,20 +60,22 @@ def open_folder(
     """Create the folder with its request, or resume in an existing folder if `made_of` is the same.
 
     `made_of` is everything that the results depend on. `inputs` are paths, which may change. With several processes, the
-    first one creates the folder.
+    first one creates the folder. A folder without results is used again, whatever its settings were.
     """
     path = folder / REQUEST
     if (before := read_made_of(folder)) is not None:
         made_of = json.loads(json.dumps(made_of))
         changed = [key for key in made_of if before.get(key) != made_of[key]]
-        if changes := [f"{key} was {before.get(key)}, now {made_of[key]}" for key in changed]:
+        if not changed:
+            return
+        if not _is_empty(folder):
+            changes = [f"{key} was {before.get(key)}, now {made_of[key]}" for key in changed]
             raise ValueError(
-                f"{folder} was written with different settings: {'; '.join(changes)}. Choose another --out, or use the same "
+                f"{folder} was written with different settings: {'; '.join(changes)}. Choose another folder, or use the same "
                 "settings to resume."
             )
-        return
-    if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
-        raise ValueError(f"{folder} exists and was not written by this command: choose another --out.")
+    elif folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
+        raise ValueError(f"{folder} exists and was not written by this command: choose another folder.")
     try:
         folder.mkdir(parents=True, exist_ok=True)
         with replacing(path) as temporary:
@@ -81,8 +83,13 @@ def open_folder(
             temporary.write_text(json.dumps(record, indent=1))
     except OSError as error:
         raise OSError(
-            f"The folder {folder} cannot be created: {error.strerror or error}. Choose another --out."
+            f"The folder {folder} cannot be created: {error.strerror or error}. Choose another folder."
         ) from error
+
+
+def _is_empty(folder: Path) -> bool:
+    """Whether a command was interrupted here before it had any result. Several processes cannot agree on that."""
+    return [path.name for path in folder.iterdir()] == [REQUEST] and os.environ.get("WORLD_SIZE", "1") == "1"
 
 
 def read_made_of(folder: Path) -> dict[str, Any] | None:
@@ -98,7 +105,7 @@ def read_made_of(folder: Path) -> dict[str, Any] | None:
         return None
     before = read_json(path).get("made_of")
     if not isinstance(before, dict):
-        raise ValueError(f"{path} is damaged: choose another --out, or delete that folder.")
+        raise ValueError(f"{path} is damaged: choose another folder, or delete this one.")
     return before
 
 

@@ -31,13 +31,14 @@ SAVED_AT_ONCE = 256
 
 def from_arrays(
     y: Array,
-    mask: Array | Number,
-    sigma: Array | Number,
+    mask: Array | Number | None = None,
+    sigma: Array | Number | None = None,
     basis: Basis | None = None,
     groups: Sequence[str] | None = None,
     scale: Array | Number | Literal["auto"] = "auto",
     *,
     unit: Sequence[int] = (),
+    channels: bool = False,
     verbose: bool = True,
 ) -> Measurements:
     """Measurements from arrays, as `gsure.open` returns them. `gsure.save` writes them to a file.
@@ -53,8 +54,9 @@ def from_arrays(
     scale   y is divided by this number, or by one per sample; results are multiplied by it again. By default, each group is
             brought to a root mean square of about 1; real images between -1 and 1 stay as they are
     unit    block of mask entries that are measured or missing together, such as (4, 4)
+    channels  complex y has shape (N, channels, H, W): several channels per image, which are not coils
 
-    It prints how it takes the arrays, unless `verbose=False`.
+    Give y, mask and sigma: a model needs all three. It prints how it takes the arrays, unless `verbose=False`.
 
     >>> y = np.ones((5, 6, 4), np.complex64)
     >>> from_arrays(y, mask=np.array([0, 1, 1, 0]), sigma=0.1, verbose=False)
@@ -62,7 +64,7 @@ def from_arrays(
     """
     given = {"y": _about(y), "mask": _about(mask), "sigma": _about(sigma), "basis": basis, "scale": _about(scale)}
     request = record_request("from_arrays", given)
-    values, is_complex, basis, read_y = _values(_numpy("y", y), basis)
+    values, is_complex, basis, read_y = _values(_numpy("y", y), basis, channels)
     n, shape = len(values), values.shape[1:]
     kept, read_mask = _broadcast("mask", _numpy("mask", mask), values.shape, is_complex)
     _refuse_mask(kept)
@@ -97,7 +99,7 @@ def _numpy(name: str, values: Any) -> np.ndarray:
     array = values.detach().cpu().resolve_conj().numpy() if isinstance(values, Tensor) else np.asarray(values)
     if array.dtype.kind not in "buifc":
         given = repr(values) if values is None or isinstance(values, str | Path) else array.dtype
-        raise ValueError(f"{name} must be numbers, but is {given}.{_remedy(name, values)}")
+        raise ValueError(f"{name} must be a number or an array of numbers, but is {given}.{_remedy(name, values)}")
     if bad := array.size - int(np.isfinite(array).sum()):
         raise ValueError(f"{name} has {bad} values that are NaN or infinite: set them to 0, and the mask to 0 there.")
     return array
@@ -107,13 +109,19 @@ def _remedy(name: str, values: Any) -> str:
     if name == "mask" and values is None:
         return " Give 1 if everything was measured."
     if name == "sigma":
-        return " If you do not know it, gsure.convert (gsure import) estimates it from a file, with 'estimate'."
+        what = " Give the standard deviation of the noise, in the units of y (of the real part, if y is complex)."
+        return (
+            f"{what if values is None else ''} If you do not know it, save y and estimate it: np.save('y.npy', y), then "
+            "gsure.convert('array', 'y.npy', 'out.h5', 'estimate') in place of from_arrays."
+        )
     return " Load it first, or give the file to gsure.convert." if isinstance(values, str | Path) else ""
 
 
-def _values(y: np.ndarray, basis: Basis | None) -> tuple[np.ndarray, bool, Basis, str]:
+def _values(y: np.ndarray, basis: Basis | None, channels: bool) -> tuple[np.ndarray, bool, Basis, str]:
     """y as float32 (N, channels, H, W), whether it is complex, its basis, and how it was understood."""
     dims = y.shape
+    if channels and y.ndim != 4:
+        raise ValueError(f"channels=True needs y of shape (N, channels, H, W), but y has shape {dims}: omit it.")
     if y.ndim < 2 or 0 in dims:
         raise ValueError(f"y has shape {dims}, but a set of measurements is (N, H, W) or (N, channels, H, W).")
     if isinstance(basis, Dense):
@@ -131,10 +139,11 @@ def _values(y: np.ndarray, basis: Basis | None) -> tuple[np.ndarray, bool, Basis
     if y.ndim > 4:
         raise ValueError(f"y has shape {dims}, but at most 4 dimensions are (N, channels, H, W): reshape it.")
     y = y[:, None] if y.ndim == 3 else y
-    n, channels, height, width = y.shape
+    n, count, height, width = y.shape
     if y.dtype.kind == "c":
+        _refuse_coils(dims, count, channels, "y[:, 0]", "y")
         basis = basis or Fourier()
-        channel = "" if channels == 1 else f", {channels} channels each"
+        channel = "" if count == 1 else f", {count} channels each"
         kind = "k-space of" if isinstance(basis, Fourier) else "complex"
         return (
             np.stack([in_pairs(one) for one in y]),
@@ -143,18 +152,31 @@ def _values(y: np.ndarray, basis: Basis | None) -> tuple[np.ndarray, bool, Basis
             f"{kind} {n} images of {height} × {width}{channel}, in {basis}",
         )
     pairs = isinstance(basis, Fourier)
-    if basis is None and channels == 2:
+    if basis is None and count == 2:
         raise ValueError(
             f"y is real with two channels, {dims}, which can be real and imaginary parts of k-space or two real images: give "
             "basis=gsure.Fourier() for the one, basis=gsure.Identity() for the other."
         )
-    if pairs and channels % 2:
+    if pairs and count % 2:
         raise ValueError(
             f"y is real, of shape {dims}, but gsure.Fourier() needs complex values, or channels in (real, imaginary) pairs."
         )
+    if pairs:
+        _refuse_coils(dims, count // 2, channels, "y[:, :2]", "y[:, ::2] + 1j * y[:, 1::2]")
     basis = basis or Identity()
-    what = f"{channels // 2} (real, imaginary) pairs" if pairs else f"{channels} channel{'s' * (channels > 1)}"
+    what = f"{count // 2} (real, imaginary) pairs" if pairs else f"{count} channel{'s' * (count > 1)}"
     return y.astype(np.float32), pairs, basis, f"{n} images of {height} × {width}, {what}, in {basis}"
+
+
+def _refuse_coils(dims: tuple[int, ...], count: int, channels: bool, one: str, as_complex: str) -> None:
+    """Unless the caller says that these are channels. `one` is the code for the first coil."""
+    if count > 1 and not channels:
+        raise ValueError(
+            f"y has shape {dims}, in which dimension 1 can be {count} coils or {count} channels of one image. If they are "
+            f"coils, give one, {one}, or combine them: np.save('y.npy', {as_complex}), then gsure.convert('array', 'y.npy', "
+            "'out.h5', sigma, axes='sample,coil,readout,phase', combine='first-virtual'). If they are channels, add "
+            "channels=True."
+        )
 
 
 def _scales(

@@ -125,11 +125,13 @@ class _Fit:
             found.append((self.error(stationary), "stationary images", stationary))
             self._say(found[-1])
         error, words, best = min(found, key=lambda one: one[0])
-        self.notes.append(f"Gaussian prior: {words}.")
+        self.notes.append(f"The Gaussian prior of the run: {words}.")
         return Fitted(best, error, self.notes, self.about.always)
 
     def _say(self, found: tuple[float, str, Gaussian]) -> None:
-        self.notes.append(f"Gaussian of {found[1]}: error on hidden entries {number(found[0], 3)}.")
+        self.notes.append(
+            f"Gaussian of {found[1]}: its squared error on hidden entries is {number(found[0], 3)} of their power."
+        )
 
     def error(self, gaussian: Gaussian) -> float:
         """Of its predictions of the hidden entries, as a share of their power."""

@@ -120,7 +120,7 @@ def refuse_other(path: Path, stored: Stored, made_of: Mapping[str, Any], data: M
     if differences:
         raise ValueError(
             f"{path} was made for another method or other data: {'; '.join(differences)}. Run gsure calibrate again, learn "
-            "from these measurements with --calibration self, or turn it off with --calibration none."
+            "from these measurements with calibration self, or turn it off with calibration none."
         )
 
 

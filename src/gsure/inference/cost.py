@@ -118,8 +118,8 @@ def fit_budget(
     if found is None:
         needed = plan.seconds(speed, *least)
         raise ValueError(
-            f"--seconds-per-image {seconds:g} is too short for {_count(least.draws, 'draw')} of "
-            f"{_count(least.steps, 'step')}: give at least {_rounded_up(needed)}."
+            f"{seconds:g} seconds per image are too short for {_count(least.draws, 'draw')} of "
+            f"{_count(least.steps, 'step')}: give at least {_rounded_up(needed)} seconds."
         )
     return found
 
@@ -151,29 +151,30 @@ def describe_choice(asked: Method, method: Method, drawn_by: Method, is_complete
     """What restores, and why.
 
     >>> describe_choice("auto", "mean", "context", False)
-    'Mean: one network call, because the network is mask-conditioned. Samples: context.'
+    'Mean: one network call, because the network is mask-conditioned. Samples: by the method context.'
     """
     if method == "gaussian":
-        return "Mean and samples: the Gaussian prior, without network calls."
+        return "Mean and samples: by the Gaussian prior, without network calls."
     if method == "mean":
         reason = "nothing is missing" if is_complete else "the network is mask-conditioned"
-        return f"Mean: one network call, because {reason}. Samples: {drawn_by}."
+        return f"Mean: one network call, because {reason}. Samples: by the method {drawn_by}."
     why = ", because the model was not trained to restore in one call" if asked == "auto" else ""
-    return f"Mean and samples: {drawn_by}{why}."
+    return f"Mean and samples: by the method {drawn_by}{why}."
 
 
 def describe_cost(plan: Plan, speed: Speed, draws: int, steps: int, n: int, drawn_by: Method) -> str:
     """What it costs, before it starts.
 
     >>> describe_cost(Plan(1.0, 0.0, 2), Speed(0.0, 0.001), 8, 20, 100, "context")
-    '8 draws of 20 steps: 162 network calls per image. 0.16 s per image, 16 seconds in all, by one timed batch.'
+    'About 16 seconds in all, 0.16 s per image (one batch was timed). 8 draws of 20 steps: 162 network calls per image.'
     """
     calls, without = plan.calls(draws, steps), plan._replace(checks=0.0).calls(draws, steps)
-    said = f"{_count(draws, 'draw')} of {_count(steps, 'step')}: " if steps else ""
-    said += f"{calls:,.0f} network calls per image"
-    if drawn_by == "moments":
-        said += ", each with at least two vector-Jacobian products"
-    if calls > without:
-        said += f", of which {calls - without:,.0f} for calibrated error bars"
     each = plan.seconds(speed, draws, steps)
-    return f"{said}. {each:.2g} s per image, {duration(n * each)} in all, by one timed batch."
+    said = f"About {duration(n * each)} in all, {each:.2g} s per image (one batch was timed). "
+    said += f"{_count(draws, 'draw')} of {_count(steps, 'step')}: " if steps else ""
+    said += f"{calls:,.0f} network calls per image"
+    if calls > without:
+        said += f", {calls - without:,.0f} of them to calibrate the error bars"
+    if drawn_by == "moments":
+        said += "; each call also takes at least two vector-Jacobian products"
+    return f"{said}."

@@ -116,16 +116,16 @@ def _refuse_budget(
     if seconds is None:
         return
     if not 0 < seconds < math.inf:
-        raise ValueError(f"--seconds-per-image must be a positive number of seconds, but is {seconds}.")
+        raise ValueError(f"The seconds per image must be a positive number, but are {seconds}.")
     if draws is not None and steps is not None:
         raise ValueError(
-            f"--seconds-per-image chooses draws or steps, but --draws {draws} and --steps {steps} leave nothing to choose: "
+            f"The seconds per image choose draws or steps, but {draws} draws and {steps} steps leave nothing to choose: "
             "omit one of the three."
         )
     if "gaussian" in (method, draws_by):
         raise ValueError(
-            "--seconds-per-image chooses the draws and steps of a sampler, and samples of the Gaussian prior need none: "
-            "omit it."
+            "The seconds per image choose the draws and steps of a sampler, and samples of the Gaussian prior need none: "
+            "omit them."
         )
 
 

@@ -88,6 +88,12 @@ class Restored:
     def __len__(self) -> int:
         return len(self.signals["mean"])
 
+    def __repr__(self) -> str:
+        """Without the values, which are long."""
+        count = f"{len(self)} restorations" if self.signals else "unfinished restorations"
+        where = "in memory" if self.folder is None else f"in {self.folder}"
+        return f"Restored({count} {where}, verdict={self.summary.get('verdict')!r})"
+
 
 def scores_in_words(found: Mapping[str, Signals], clean: Signals | None) -> dict[str, str]:
     """PSNRs, if the clean signals are known."""

@@ -119,11 +119,11 @@ def make_sampler(
 ) -> Callable[[BaseDenoiser, tuple[int, ...], list[Any]], Tensor]:
     """One call for all samplers; each has its own best spacing."""
     if name not in get_args(Sampler):
-        raise ValueError(f"--sampler is one of {', '.join(get_args(Sampler))}, not {name!r}.")
+        raise ValueError(f"sampler is one of {', '.join(get_args(Sampler))}, not {name!r}.")
     if not 0 <= eta <= 1:
-        raise ValueError(f"--eta lies between 0 (deterministic) and 1 (ancestral), but is {eta}.")
+        raise ValueError(f"eta lies between 0 (deterministic) and 1 (ancestral), but is {eta}.")
     if eta != 0 and name != "ddim":
-        raise ValueError(f"--eta is an option of ddim; {name} has none.")
+        raise ValueError(f"eta is an option of ddim; {name} has none.")
     options: dict[str, Any] = {"steps": steps} | ({} if spacing is None else {"spacing": spacing})
     if name == "ddim":
         options["eta"] = eta

@@ -60,6 +60,14 @@ class Setup:
         always = (data.coverage == 1).float() if self.prior is None else self.prior.always
         return About(self.basis, tuple(data.shape), bool(data.header["complex"]), always, data.unit)
 
+    @cached_property
+    def is_training_data(self) -> bool:
+        """Whether the model learned from these measurements, all but those that were held out."""
+        config = self.loaded.config
+        if config is None or not Path(config.data).exists():
+            return False
+        return open_measurements(config.data, self.basis).fingerprint() == self.data.fingerprint()
+
     @property
     def is_complete(self) -> bool:
         """Whether every entry was measured, in every measurement."""
@@ -76,7 +84,9 @@ class Setup:
     def restorer(self, draws: int) -> Restorer:
         if self.method == "gaussian":
             if self.prior is None:
-                raise ValueError("--method gaussian needs a run, which has a Gaussian prior: this is a denoiser alone.")
+                raise ValueError(
+                    "The method gaussian needs a run, which has a Gaussian prior: this is a denoiser alone."
+                )
             return ByGaussian(self.prior.gaussian, self.basis, draws, self.seed)
         steps, eta, spacing = self.sampling
         preconditioner = self._gaussian if self.drawn_by == "moments" else None
@@ -95,7 +105,7 @@ class Setup:
         if self.draws_by == "gaussian":
             if self.method != "mean" or self._gaussian is None:
                 raise ValueError(
-                    "--draws-by gaussian needs --method mean, and a run whose Gaussian prior fits these masks: omit it."
+                    "Draws by gaussian need the method mean, and a run whose Gaussian prior fits these masks: omit draws_by."
                 )
             return OneCallWithGaussian(OneCall(network), ByGaussian(self._gaussian, self.basis, draws, self.seed))
         return OneCall(network) if self.method == "mean" else network
@@ -129,7 +139,7 @@ def choose_setup(
     """The method and its options, as given, or as they suit the model and what is missing in the measurements."""
     refuse_other_than(method=(method, Method), draws_by=(draws_by, DrawsBy))
     if not ((eta is None or 0 <= eta <= 1) and 0 <= eta_b <= 1):
-        raise ValueError(f"--eta and --eta-b must lie between 0 and 1, but are {eta} and {eta_b}.")
+        raise ValueError(f"eta and eta_b must lie between 0 and 1, but are {eta} and {eta_b}.")
     data = open_for(measurements, loaded)
     is_noisy_signal = data[choose_judged(len(data), data.shape)].is_noisy_signal
     mean_by, drawn_by = choose_method(method, loaded, is_noisy_signal)
@@ -144,8 +154,7 @@ def refuse_other_than(**options: tuple[object, object]) -> None:
     """Options by name, with the value and the `Literal` that lists what it may be."""
     for name, (value, choices) in options.items():
         if value not in get_args(choices):
-            flag = name.replace("_", "-")
-            raise ValueError(f"--{flag} is one of {', '.join(get_args(choices))}, not {value!r}.")
+            raise ValueError(f"{name} is one of {', '.join(get_args(choices))}, not {value!r}.")
 
 
 def choose_method(method: Method, loaded: Loaded, is_noisy_signal: bool) -> tuple[Method, Method]:
@@ -164,11 +173,13 @@ def choose_method(method: Method, loaded: Loaded, is_noisy_signal: bool) -> tupl
     needs_mask = method == "context" or (method == "mean" and not is_noisy_signal)
     if needs_mask and not loaded.denoiser.mask_conditioned:
         raise ValueError(
-            f"--method {method} needs a mask-conditioned network, and that of this model is not: use --method ddrm, or train "
-            "with --base gaussian."
+            f"The method {method} needs a mask-conditioned network, and that of this model is not: use the method ddrm, "
+            "or train with base gaussian."
         )
     if method == "context" and not isinstance(loaded.denoiser, ResidualDenoiser):
-        raise ValueError("--method context needs a model of --base gaussian, which knows the noise of each entry.")
+        raise ValueError(
+            "The method context needs a model that was trained with base gaussian, which knows the noise of each entry."
+        )
     return method, can_draw if method == "mean" else method
 
 

@@ -69,7 +69,7 @@ class Work:
     def why_raw(self) -> str:
         """Why error bars are not calibrated; empty if they are."""
         if self.job.calibration == "none":
-            return "--calibration none"
+            return "calibration none"
         return self._bars.why_not() if self.job.draws > 1 else "one draw has no spread"
 
     @property
@@ -219,6 +219,12 @@ class Work:
         shares = {
             f"hidden entries, {in_words(kind)}": f"{value:.2f} dB" for kind, value in predictions.decibels().items()
         }
+        if setup.is_training_data:
+            shares["verdict is too good"] = (
+                "the model learned from most of these measurements, and also from what was hidden now; the verdict of gsure "
+                "train is from measurements that were held out"
+            )
+            self.advance.say(f"The verdict is too good: {shares['verdict is too good']}.")
         return {"verdict": predictions.verdict().sentence} | shares
 
 

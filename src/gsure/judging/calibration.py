@@ -271,7 +271,7 @@ def fit_calibration(evidence: Evidence, measured: float = 1.0, added: float = 0.
     if units < MIN_UNITS:
         raise ValueError(
             f"Error bars cannot be calibrated: only {units} of the measured units could be hidden, and at least {MIN_UNITS} "
-            "are needed. Give more measurements, or use --calibration none."
+            "are needed. Give more measurements, or use calibration none."
         )
     together = _together(evidence)
     first = Calibration(_factors(evidence), measured, added, IMAGE_PRIOR, None, len(evidence.error), units, together)

@@ -99,7 +99,7 @@ def judge_differences(differences: Mapping[str, Difference]) -> Verdict:
         verdict = Verdict(f"Worse than no model: {name} is better by {_amount(found, -1)}. {ADVICE}", False)
     gaussian = differences.get("gaussian")
     if gaussian is not None and gaussian.is_certain and gaussian.value < 0:
-        more = f"The Gaussian prior of the run is better by {_amount(gaussian, -1)}: use --method gaussian."
+        more = f"The Gaussian prior of the run is better by {_amount(gaussian, -1)}: restore with the method gaussian."
         return verdict._replace(sentence=f"{verdict.sentence} {more}")
     return verdict
 
@@ -184,8 +184,8 @@ def _units(hidden: Float[Tensor, "b ..."], unit: Sequence[int]) -> float:
 
 def _too_few(units: int) -> str:
     if units == 0:
-        return "No verdict: nothing could be hidden from the model. Give the clean signals, if there are any, with --clean."
+        return "No verdict: nothing could be hidden from the model. Give clean signals if you have any (--clean, or clean=)."
     return (
         f"No verdict: only {units} of the measured units could be hidden, and at least {MIN_UNITS} are needed. Give more "
-        "measurements, or the clean signals with --clean."
+        "measurements, or clean signals (--clean, in Python clean=)."
     )

@@ -268,6 +268,10 @@ def _read_drawn(folder: Path, runs: list[Trained]) -> Drawn | None:
         raise ValueError(f"its {REQUEST} is from {function!r}, which is neither sample nor restore.")
     there = (*KINDS, *(kind for kind in COMPARED if (folder / kind).exists()))
     kinds = {"": folder} if function == "sample" else {kind: folder / kind for kind in there}
+    if not all(where.is_dir() and any(where.glob("*.h5")) for where in kinds.values()):
+        raise ValueError(
+            f"gsure {function} was interrupted there before it had results. Run it again, or delete the folder."
+        )
     summary = folder / "summary.json"
     return Drawn(
         path=folder,

@@ -39,14 +39,30 @@ BATCH, POSITIONS = 16, 2**16
 
 
 class Choice(NamedTuple):
-    """The value of a setting, and the reason for it."""
+    """The value of a setting, and the reason for it.
+
+    >>> print(Choice("hide", (0.3, 1.0), "a reason"))
+    hide=(0.3, 1.0): a reason
+    """
 
     name: str
     value: Any
     reason: str
 
     def __str__(self) -> str:
-        return f"{option(self.name)} {self.value}: {self.reason}"
+        """As a keyword argument of `gsure.Settings`."""
+        return f"{self.name}={self.value!r}: {self.reason}"
+
+    def as_option(self) -> str:
+        """As `gsure train` takes it.
+
+        >>> Choice("hide", (0.3, 1.0), "a reason").as_option()
+        '--hide [0.3,1.0]: a reason'
+        """
+        if isinstance(self.value, bool):
+            return f"{option(self.name, self.value)}: {self.reason}"
+        value = f"[{','.join(map(str, self.value))}]" if isinstance(self.value, tuple) else self.value
+        return f"{option(self.name)} {value}: {self.reason}"
 
 
 class Chosen(NamedTuple):
@@ -98,7 +114,7 @@ def _choose(data: Measurements, info: DataInfo, device: torch.device, changes: M
     if not steps:
         found += [
             Choice("steps", 0, "as many as fit into the minutes"),
-            Choice("minutes", MINUTES, "change it with --minutes"),
+            Choice("minutes", MINUTES, "the time of the whole run, unless you give another"),
         ]
     if not is_image:
         return [
@@ -206,7 +222,9 @@ def _fastest(settings: Settings, info: DataInfo, is_signal: bool) -> tuple[int, 
     threads, precision = min(seconds, key=lambda key: seconds[key])
     other = seconds[threads, "float32" if precision == "bf16" else "bf16"]
     ratio = other / seconds[threads, precision]
-    return threads, precision, f"{ratio:.1f} times as fast as the other; {threads} of {before} threads are fastest now"
+    with_threads = f"with {threads} of {before} threads" if before > 1 else "with one thread"
+    slower = "bf16" if precision == "float32" else "float32"
+    return threads, precision, f"{ratio:.1f} times as fast as {slower}, {with_threads}, the fastest now"
 
 
 def _time_step(network: nn.Module, precision: str, *inputs: torch.Tensor) -> float:
@@ -243,9 +261,9 @@ def fit_to_budget(
         steps = int(available / first)
     if steps < MIN_STEPS:
         raise ValueError(
-            f"--minutes {settings.minutes:g} is too short: a step takes {first:.2g} s, and at least {MIN_STEPS} steps are "
-            f"needed for one checkpoint that means anything. Give at least --minutes {_needed(first, settings):.2g}, or "
-            "set --steps."
+            f"{settings.minutes:g} minutes are too short: a step takes {first:.2g} s, and at least {MIN_STEPS} steps are "
+            f"needed for one checkpoint that means anything. Give at least {_needed(first, settings):.2g} minutes, or a "
+            "number of steps."
         )
     rhythm = {choice.name: choice.value for choice in _rhythm(steps)}
     return dataclasses.replace(settings, steps=steps, warmup=min(settings.warmup, steps // 10), **changes, **rhythm)

@@ -131,7 +131,7 @@ def open_examples(
 
 def _problems(measurements: Measurements, clean: Signals | None, settings: Settings) -> Iterator[str]:
     if settings.train_on == "clean" and clean is None:
-        yield "--train-on clean needs the clean signals: give their file with --clean."
+        yield "--train-on clean needs the clean signals: give their file (--clean, in Python clean=)."
     if settings.flip and not measurements.basis.is_signal:
         yield (
             f"--flip mirrors measurements, which equals measuring a mirrored signal only where masks lie in signal space, "

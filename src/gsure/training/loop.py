@@ -230,9 +230,9 @@ def _signals(say: Callable[[str], None]) -> Iterator[Stop]:
         return
 
     def ask(number: int, _frame: Any) -> None:
-        again = "" if launched else "; once more to stop at once"
+        again = "" if launched else " Press Ctrl-C again to stop at once."
         if not stop.asked:
-            say(f"{signal.Signals(number).name}: finishing the step and saving{again}.")
+            say(f"{signal.Signals(number).name}: finishing this step and saving a checkpoint.{again}")
         stop.asked = True
         if not launched:
             signal.signal(number, before[signal.Signals(number)])

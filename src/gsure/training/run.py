@@ -120,7 +120,7 @@ class Run:
             self.checkpoints.mkdir(parents=True, exist_ok=True)
         except OSError as error:
             raise OSError(
-                f"The folder {self.path} cannot be created: {error.strerror}. Choose another --out."
+                f"The folder {self.path} cannot be created: {error.strerror}. Choose another folder."
             ) from error
         if data.path is None:
             save(self.own_data, data, force=True)
@@ -138,7 +138,7 @@ class Run:
                 fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError:
                 raise ValueError(
-                    f"Another process is training in {self.path}: wait for it, or choose another --out."
+                    f"Another process is training in {self.path}: wait for it, or choose another folder."
                 ) from None
             yield
 
@@ -235,7 +235,10 @@ class Log:
 
 
 def _in_words(result: Mapping[str, Any]) -> dict[str, str]:
+    """A validation of denoising has bins of t; one of restoration in one call has none."""
     names = {"estimate": "held-out error", "true": "true error", "full": "error on fully sampled signals"}
+    if not result.get("t_bins"):
+        names = {"estimate": "held-out error relative to the Gaussian prior", "full": "error of restored signals"}
     found = [(words, result[name]) for name, words in names.items() if name in result]
     return {words: with_error(value["mean"], value["se"]) for words, value in found}
 
@@ -297,13 +300,14 @@ def summarize(run: Run) -> dict[str, Any]:
         "trained on": settings.train_on,
         "objective": settings.objective,
         "step": max([line["step"] for line in lines] + steps, default=0),
-        "of": settings.steps,
+        "planned steps": settings.steps,
         "checkpoints": ", ".join(f"{step:,}" for step in sorted(steps)) or "none: the run cannot be resumed",
     }
     if logged:
         last = logged[-1]
         summary["loss"] = last["loss"]
-        summary["speed"] = f"{last['steps_per_second']:.2g} steps/s, {last['memory_gb']:.1f} GB"
+        summary["speed"] = f"{last['steps_per_second']:.2g} steps/s"
+        summary["memory"] = f"{last['memory_gb']:.1f} GB at most"
     if validated:
         summary |= _in_words(validated[-1]["validation"])
     if run.verdict.exists():

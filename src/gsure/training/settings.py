@@ -55,8 +55,8 @@ class Settings:
     coverage_weighting: bool = _setting(True, "W = E[P]^(-1/2); without it W = I, as in the paper's CelebA experiments")
     hide: float | tuple[float, float] = _setting(
         0.0,
-        "hide this share of what was measured from the network, and keep it in the loss; [low,high] draws a share for each "
-        "sample; no effect on generation from imputed signals",
+        "hide this share of the measured entries from the network, but keep it in the loss; [low,high] draws a share for each "
+        "sample; no effect once signals are imputed",
     )
     impute_at: tuple[int, ...] = _setting(
         (),
@@ -238,9 +238,9 @@ GROUPS = {
 """The others, as the help of `gsure train` groups them."""
 
 
-def option(name: str) -> str:
-    """How a setting is spelled on the command line."""
-    return f"--{name.replace('_', '-')}"
+def option(name: str, on: bool = True) -> str:
+    """How a setting is spelled on the command line; one that is yes or no, as `on` says."""
+    return f"--{'' if on else 'no-'}{name.replace('_', '-')}"
 
 
 def preset_names() -> list[str]:

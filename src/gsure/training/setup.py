@@ -148,9 +148,11 @@ def _resume(run: Run, state: TrainState, before: Settings, settings: Settings, n
     comparable = all(getattr(before, name) == getattr(settings, name) for name in VALIDATION)
     state.restore(found, keep_best=comparable)
     if settings.steps < state.step:
-        raise ValueError(f"The run has done {state.step:,} steps already, more than --steps {settings.steps:,}.")
+        raise ValueError(
+            f"The run has done {state.step:,} steps already, more than {settings.steps:,}: give a larger number of steps."
+        )
     if settings.steps == state.step:
-        notes.append(f"The run has done all its {state.step:,} steps: give a larger --steps to continue.")
+        notes.append(f"The run has done all its {state.step:,} steps: give a larger number to continue.")
 
 
 def _start_from(init: str | PathLike[str], state: TrainState, notes: list[str]) -> None:
@@ -203,14 +205,16 @@ def _open_clean(
 
 def refuse_folder(run: Run, resume: bool, force: bool) -> None:
     if resume and not run.exists():
-        raise ValueError(f"There is no run in {run.path} to resume: omit --resume to start one there.")
+        raise ValueError(
+            f"There is no run in {run.path} to resume: omit --resume (in Python, resume=True) to start one there."
+        )
     if run.exists() and not (resume or force):
         raise ValueError(
-            f"{run.path} holds a run already: continue it with --resume (in Python, resume=True), choose another --out, or "
+            f"{run.path} holds a run already: continue it with --resume (in Python, resume=True), choose another folder, or "
             "add --force (force=True) to archive it."
         )
     if run.path.exists() and not run.exists() and not run.is_empty():
-        raise ValueError(f"{run.path} exists and is not a run of gsure train: choose another --out.")
+        raise ValueError(f"{run.path} exists and is not a run of gsure train: choose another folder.")
 
 
 def _threads() -> str:
@@ -249,7 +253,8 @@ def _refuse_changes(stored: Config, config: Config, force: bool) -> None:
         changes.append("a network of your own was given only once")
     if changes and not force:
         raise ValueError(
-            f"The resumed run would differ: {'; '.join(changes)}. Leave that as it was, or add --force to change it."
+            f"The resumed run would differ: {'; '.join(changes)}. Leave that as it was, or add --force (in Python, "
+            "force=True) to change it."
         )
 
 
@@ -265,12 +270,12 @@ def _problems_of_size(
     if processes > n:
         yield f"There are {processes} processes, but only {n} measurements to train on: use fewer processes."
     if settings.batch > n:
-        yield f"A batch of {settings.batch} is larger than the {n} measurements to train on: use --batch {n} or less."
+        yield f"A batch of {settings.batch} is larger than the {n} measurements to train on: use {n} or less."
     parts = processes * settings.accumulate
     if settings.batch % parts:
         yield (
             f"A batch of {settings.batch} cannot be divided over {processes} processes times {settings.accumulate} parts: use "
-            f"--batch {max(parts, settings.batch // parts * parts)}."
+            f"a batch of {max(parts, settings.batch // parts * parts)}."
         )
     if held_out is not None and min(len(held_out), settings.validate_on) < processes:
         yield (

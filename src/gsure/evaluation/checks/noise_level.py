@@ -43,8 +43,8 @@ def check_noise(schedule: Schedule, std: Float[Tensor, " k"], signal_std: float,
     numbers |= {"first_level": first, "near_one": near, "above_half": half}
     numbers["times"] = [{"t": t, "largest": float(ratio[t - 1]), "median": float(common[t - 1])} for t in shown]
     words = (
-        f"Measurement noise is more than half of all noise at {half} of {schedule.T} timesteps, and more than "
-        f"{MAX_RATIO:g} of it at {near}. The diffusion starts at a noise level of {first:.3g}, "
+        f"Measurement noise is more than half of all noise at {half} of {schedule.T} timesteps. At {near} of them, it is more "
+        f"than {100 * MAX_RATIO:.0f} % of all noise. The diffusion starts at a noise level of {first:.3g}, "
         f"{percent(first / signal_std)} of the signal's std."
     )
     verdict = "holds"
