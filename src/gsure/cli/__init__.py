@@ -161,7 +161,9 @@ def _in_plain_words(message: str, parser: ArgumentParser) -> str:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run a command line. Returns 0, 2 for a mistake that the user can fix, 1 for a dead worker, 130 if interrupted."""
-    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # NumPy's products are small here: threads would wait for each other
+    os.environ.setdefault(
+        "OPENBLAS_NUM_THREADS", "1"
+    )  # NumPy's products are small here: threads would wait for each other
     words = sys.argv[1:] if arguments is None else list(arguments)
     try:
         chosen = make_parser(words[:1]).parse_args(words)
