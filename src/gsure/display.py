@@ -45,10 +45,10 @@ def with_error(value: float, se: Any = None) -> str:
 
 def percent(share: float) -> str:
     """
-    >>> percent(0.4), percent(0.0273), percent(1.2345)
-    ('40 %', '2.7 %', '123 %')
+    >>> percent(0.4), percent(0.0273), percent(0.998), percent(1.2345)
+    ('40 %', '2.7 %', '100 %', '123 %')
     """
-    return f"{100 * share:.2g} %" if abs(share) < 1 else f"{100 * share:.0f} %"
+    return f"{100 * share:.2g} %" if abs(share) < 0.995 else f"{100 * share:.0f} %"
 
 
 def duration(seconds: float) -> str:

@@ -64,7 +64,10 @@ def replacing(path: Path) -> Iterator[Path]:
 
 
 def refuse_existing(path: Path, force: bool) -> None:
-    """Nothing is replaced without `force`; and even so nothing but a file, or a folder of shards."""
+    """Nothing is replaced without `force`; and even so nothing but a file, or a folder of shards. It can be written."""
+    folder = next(parent for parent in path.absolute().parents if parent.exists())
+    if not os.access(folder, os.W_OK):
+        raise PermissionError(f"You have no permission to write to the folder {folder}: choose another one for {path}.")
     if path.exists() and not force:
         raise FileExistsError(
             f"{path} exists already: choose another name, or replace it with --force (in Python, force=True)."

@@ -181,7 +181,9 @@ def test_a_link_to_nowhere_is_listed_with_the_other_problems(here, capsys):
 def test_real_values_are_not_taken_for_kspace(here, capsys):
     np.save("x.npy", RNG.normal(size=(3, 16, 16)))
     sentence = complaint(capsys, "array", "x.npy")
-    assert "The values of x.npy are real, but k-space is complex: type --basis Identity if they are images." in sentence
+    assert (
+        "The values of x.npy are real, but k-space is complex: type --basis Identity if they are images, or" in sentence
+    )
 
 
 def test_each_volume_without_noise_is_named(here, capsys):

@@ -122,7 +122,7 @@ def test_an_unreadable_picture_is_named_or_skipped_and_counted(folder, damage):
 
 def test_folders_without_pictures_and_broken_zips_are_refused(tmp_path):
     (tmp_path / "empty").mkdir()
-    with pytest.raises(ValueError, match=r"has no image that can be read"):
+    with pytest.raises(ValueError, match=r"has no file with the ending of an image"):
         Images(tmp_path / "empty")
     (tmp_path / "broken.zip").write_bytes(b"PK\x03\x04 and then nothing")
     with pytest.raises(ValueError, match=r"broken\.zip is neither a folder nor a complete zip"):

@@ -67,6 +67,25 @@ def test_photographs(photographs, missing):
     assert_covers(levels, 0.05, 0.05)
 
 
+def pictures(photographs, seed: int) -> list[Spectrum]:
+    """Twelve small crops of photographs as a camera stores them: 8 bits, of which many are saturated."""
+    rng, found = np.random.Generator(np.random.PCG64(seed)), []
+    for k in range(12):
+        x = 127.5 * (photographs[k % 2] + 1)
+        top, left = (rng.integers(0, length - 64) for length in x.shape[1:])
+        y = x[:, top : top + 64, left : left + 64] + 8 * rng.normal(size=(1, 64, 64))
+        found.append(Spectrum(np.clip(np.round(y), 0, 255).astype(np.float32), np.ones((1, 64, 64), bool), ""))
+    return found
+
+
+def test_saturated_pictures(photographs, monkeypatch):
+    levels = [from_lowest(pictures(photographs, seed), gsure.Identity()) for seed in SEEDS]
+    assert_covers(levels, 8, 0.05)
+    monkeypatch.setattr("gsure.data.level.SATURATED", 1.0)
+    with pytest.raises(AssertionError):
+        assert_covers([from_lowest(pictures(photographs, seed), gsure.Identity()) for seed in SEEDS], 8, 0.05)
+
+
 def test_digits(digits):
     levels = [from_lowest(noisy(digits, 0.05, seed), gsure.Identity()) for seed in SEEDS]
     assert_covers(levels, 0.05, 0.05)

@@ -26,6 +26,7 @@ from gsure.data.source import (
     kept,
     refuse_nonfinite,
     refuse_promise,
+    refuse_unreadable,
     sizes,
     summary,
 )
@@ -53,7 +54,7 @@ class StoredArray:
                     values = kept(_NpzArray(self.name), self.file)
                 case _:
                     values = kept(open_hdf5, self.file)[self.name]
-            return np.asarray(values[index])
+            return _as_complex(np.asarray(values[index]))
         except DAMAGED as error:
             raise ValueError(
                 f"The array {self.name!r} of {self.file} cannot be read ({error}): the file may be truncated, copy it again."
@@ -199,6 +200,7 @@ def read_beside(name: str | Path, data: Path) -> np.ndarray:
 def stored_arrays(path: str | Path) -> dict[str, StoredArray]:
     """All arrays in the file by name. Reads only the headers."""
     path = existing(path)
+    refuse_unreadable([path])
     if path.is_dir():
         raise ValueError(f"{path} is a folder, but an array is one .npy, .npz or HDF5 file: give the file.")
     try:
@@ -218,8 +220,19 @@ def stored_arrays(path: str | Path) -> dict[str, StoredArray]:
     except TruncatedError:
         raise
     except DAMAGED as error:
-        raise ValueError(f"{path} is not a complete .npy, .npz or HDF5 file ({error}): check the file.") from error
-    return {name: StoredArray(str(path), name, *header) for name, header in headers.items()}
+        known = path.suffix.lower() in (".npy", ".npz", ".h5", ".hdf5")
+        remedy = "check the file" if known else "save the array with numpy.save, or in MATLAB with save -v7.3"
+        raise ValueError(f"{path} is not a complete .npy, .npz or HDF5 file ({error}): {remedy}.") from error
+    return {name: StoredArray(str(path), name, shape, _of_values(dtype)) for name, (shape, dtype) in headers.items()}
+
+
+def _of_values(dtype: np.dtype) -> np.dtype:
+    """The type of the values of an array: MATLAB and ISMRMRD store complex numbers as fields real and imag."""
+    return np.result_type(dtype["real"], np.complex64) if dtype.names == ("real", "imag") else dtype
+
+
+def _as_complex(values: np.ndarray) -> np.ndarray:
+    return values["real"] + 1j * values["imag"] if values.dtype.names == ("real", "imag") else values
 
 
 def _header(stream: Any, held: int, file: str) -> tuple[tuple[int, ...], np.dtype]:

@@ -25,6 +25,7 @@ from gsure.data.source import (
     locate,
     name_in,
     refuse_nonfinite,
+    refuse_unreadable,
     sizes,
     summary,
 )
@@ -103,6 +104,7 @@ def cfl_file(path: str | Path) -> Path:
 def _dimensions(file: str) -> tuple[int, ...]:
     """The dimensions in the header, at least two, checked against the size of the .cfl file."""
     header = existing(Path(file).with_suffix(".hdr"))
+    refuse_unreadable([header])
     lines = header.read_text(errors="replace").splitlines()
     try:
         dims = tuple(int(word) for word in lines[lines.index("# Dimensions") + 1].split())
@@ -114,9 +116,9 @@ def _dimensions(file: str) -> tuple[int, ...]:
         raise ValueError(f"{header} has the dimensions {dims}, but each must be at least 1: check the file.")
     size, promised = os.path.getsize(file), 8 * math.prod(dims)
     if size != promised:
-        raise ValueError(
-            f"{file} has {size} bytes, but its header promises {promised} (dimensions {dims}): copy it again."
-        )
+        other = {2 * promised: "complex128", promised // 2: "real float32"}.get(size)
+        remedy = f"save complex64 values, not {other}" if other else "copy it again"
+        raise ValueError(f"{file} has {size} bytes, but its header promises {promised} (dimensions {dims}): {remedy}.")
     return (*dims, 1, 1)[: max(len(dims), 2)]
 
 

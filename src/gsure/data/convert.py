@@ -18,7 +18,7 @@ from gsure.data.preparation import Combine, Preparation, ReadoutCrop
 from gsure.data.prepared import Prepared
 from gsure.data.problems import Problems
 from gsure.data.scaling import RULE, Scale, choose_scales
-from gsure.data.scans import FORMATS, Scan, data_files, open_array, open_cfl, refuse_unlike
+from gsure.data.scans import FORMATS, Scan, data_files, is_mask_right, open_array, open_cfl, refuse_unlike
 from gsure.data.source import Spectra, Spectrum, check_scale, check_slices, name_in, refuse_nonfinite
 from gsure.data.survey import survey
 from gsure.data.tiff import Pages
@@ -253,7 +253,7 @@ def _open_spectra(
             scans.append(_open_scan(kind, path, file, given))
     scans = [scan for scan in scans if len(scan)]
     refuse_unlike(scans, problems)
-    scans = [scan for scan in scans if preparation.fits(scan, problems)]
+    scans = [scan for scan in scans if preparation.fits(scan, problems) and is_mask_right(scan, problems)]
     if not scans:
         problems.stop()
         raise ValueError(f"No volume in {path} has slices in the range {given['slices']}: choose another range.")

@@ -15,7 +15,9 @@ import torch
 from torch import Tensor
 
 from gsure.corruption import FAMILIES, Corruption
+from gsure.data.inspection import looks_like_kspace
 from gsure.data.measurements import Measurements, open_measurements
+from gsure.data.scaling import evenly_spread
 from gsure.data.source import Sample
 from gsure.data.sources import Source
 from gsure.data.writer import Writer
@@ -26,6 +28,8 @@ from gsure.random import Stream, generators
 
 CHUNK, MAX_VALUES = 1024, 2**23
 """Number of samples that a worker measures at a time, and of their values, at most."""
+FEW = 4
+"""Complex signals that are looked at to see whether they are images."""
 
 Batch = tuple[Tensor, Measurement, Tensor, list[Sample]]
 
@@ -53,6 +57,7 @@ def corrupt(
     n = len(source) if limit is None else min(limit, len(source))
     outputs = [Path(target) for target in (path, clean) if target is not None]
     _refuse_early(source, corruption, sigma_0, outputs, workers, force)
+    _refuse_kspace(source, n)
     header: dict[str, Any] = {"source": source.fingerprint(), "complex": source.is_complex, "seed": seed}
     header |= {"corruption": describe(corruption), "sigma_0": {"given": sigma_0}, "request": request}
     header["geometry"] = source.geometry()
@@ -82,6 +87,15 @@ def corrupt(
                 signals.append(x, groups, scales, offsets=offsets)
             advance(len(groups))
     return open_measurements(path, corruption.basis)
+
+
+def _refuse_kspace(source: Source, n: int) -> None:
+    some = [source[int(index)].x for index in evenly_spread(FEW, n)] if source.is_complex else []
+    if some and looks_like_kspace(np.stack(some)):
+        raise ValueError(
+            f"The signals of {source.kind} look like k-space, but corrupt needs images: transform them first (np.fft.ifft2, "
+            "bart fft -u -i 3), or use gsure import if they are measurements."
+        )
 
 
 def _refuse_early(

@@ -26,6 +26,8 @@ SIDE = 2
 """Side of a cell in blocks of 2 × 2 pixels."""
 READ = 64
 """Samples that are read to estimate the gain, at most."""
+FEW_COUNTS, LOOKED_AT = 2, 8
+"""Counts below which noise is not Gaussian; and samples that are looked at to see how many pixels have so few."""
 
 
 @dataclass(frozen=True)
@@ -51,7 +53,14 @@ class Counts:
     def report(self) -> list[str]:
         gain, read_noise = number(self.transform.gain), number(self.transform.read_noise)
         line = f"counts: transformed to noise of standard deviation 1, with gain {gain} and read noise {read_noise}"
-        return [*self.spectra.report(), line]
+        some = [self.spectra[int(index)] for index in evenly_spread(LOOKED_AT, len(self))]
+        counted = np.concatenate([z[np.broadcast_to(mask, z.shape) == 1] for z, mask, _ in some]) / self.transform.gain
+        few = float((counted < FEW_COUNTS).mean()) if len(counted) else 0.0
+        warning = (
+            f"warning: {100 * few:.0f} % of the pixels are below {FEW_COUNTS} counts, where the transformed noise is weaker "
+            "than 1 and not Gaussian: check the gain"
+        )
+        return [*self.spectra.report(), line, *([warning] if few > 0.5 else [])]
 
     def header(self, size: tuple[int, int]) -> dict[str, Any]:
         return self.spectra.header(size)

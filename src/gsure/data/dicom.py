@@ -11,7 +11,7 @@ import numpy as np
 
 from gsure.data.dicom_space import position_of, space_of
 from gsure.data.problems import Problems
-from gsure.data.source import DAMAGED, existing, optional
+from gsure.data.source import DAMAGED, existing, optional, refuse_unreadable
 from gsure.data.volume import Slices, Volume
 
 HEADER = [
@@ -46,6 +46,7 @@ class Dicom(Slices):
     def _headers(self, problems: Problems) -> tuple[Volume, ...]:
         path = existing(self.path)
         files = [path] if path.is_file() else sorted(p for p in path.rglob("*") if p.is_file())
+        refuse_unreadable([path, *files])
         series: dict[str, list[tuple[float, int, str, tuple[int, int]]]] = {}
         headers: dict[str, Any] = {}
         for file in files:

@@ -125,6 +125,7 @@ class FastMRIScan:
     slices: tuple[int, int]
     encoding: "Encoding | None"
     is_complex: bool = True
+    has_mask: bool = True
 
     @classmethod
     def open(cls, file: str, folder: Path, slices: tuple[int, int] | None) -> "FastMRIScan":
@@ -138,7 +139,8 @@ class FastMRIScan:
             has = "no mask" if mask_shape is None else f"a mask of shape {mask_shape}"
             raise ValueError(
                 f"{file} has k-space of shape {shape} and {has}, but measured volumes have a mask of shape "
-                f"{shape[-1:]}: if the k-space is fully sampled, use gsure corrupt."
+                f"{shape[-1:]}: if the k-space is fully sampled, use gsure corrupt; if its zeros were not measured, use gsure "
+                "import array with --key kspace."
             )
         return cls(
             file, name_in(folder, file, *ENDINGS), shape, slices or (0, shape[0] - 1), _encoding(file, shape[-1])

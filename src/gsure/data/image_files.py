@@ -9,18 +9,21 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from gsure.data.source import DAMAGED, existing, kept
+from gsure.data.source import DAMAGED, existing, kept, refuse_unreadable
 
 if TYPE_CHECKING:
     from PIL.Image import Image
 
 NOT_PIXELS = {"BUFR", "EPS", "GRIB", "HDF5", "MPEG", "PDF", "WMF"}
 """Formats that Pillow recognises but cannot decode by itself."""
+MOVING = ("GIF", "PNG", "WEBP")
+"""Formats of images that can have several frames."""
 
 
 def entries(path: str | Path) -> list[tuple[str, int]]:
     """Name and size of every file in a folder or zip, sorted; or of one image. Omits hidden files and those of macOS."""
     path = existing(path)
+    refuse_unreadable([path])
     if path.is_file() and is_picture(path.name):
         return [(path.name, path.stat().st_size)]
     if path.is_dir():
@@ -70,12 +73,15 @@ def picture(path: str, name: str) -> "tuple[Image, float]":
     what = path if os.path.basename(path) == name else f"{name} in {path}"
     try:
         with warnings.catch_warnings(action="ignore"), Image.open(io.BytesIO(content(path, name))) as opened:
-            pages = getattr(opened, "n_frames", 1) if opened.format == "TIFF" else 1
+            pages = getattr(opened, "n_frames", 1) if opened.format in ("TIFF", *MOVING) else 1
+            is_moving = opened.format in MOVING
             image = ImageOps.exif_transpose(opened)
             image.load()
     except (*DAMAGED, SyntaxError, Image.DecompressionBombError) as error:
         reason = "it has another format" if isinstance(error, UnidentifiedImageError) else error
         raise ValueError(f"{what} cannot be read as an image ({reason}): fix or remove it.") from error
+    if pages > 1 and is_moving:
+        raise ValueError(f"{what} has {pages} frames: save each of them as an image.")
     if pages > 1:
         raise ValueError(f"{what} has {pages} pages: read stacks with the source tiff.")
     if image.mode.startswith("I"):

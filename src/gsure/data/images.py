@@ -42,10 +42,12 @@ class Images(Source):
         names = [name for name, _ in entries(path) if is_picture(name)]
         bad = {name for name in names if not _is_readable(path, name)} if self.skip_bad else set()
         good = tuple(name for name in names if name not in bad)
-        if not good:
+        if not names:
             raise ValueError(
-                f"{path} has no image that can be read ({len(bad)} of {len(names)} are broken): check the path."
+                f"{path} has no file with the ending of an image (links to folders are not followed): check the path."
             )
+        if not good:
+            raise ValueError(f"{path} has no image that can be read ({len(bad)} are broken): check the path.")
         self._set(path=path, files=good, skipped=tuple(sorted(bad)))
         first, _ = self._cut(good[0])
         is_gray = first.mode != "RGB" if self.gray is None else self.gray

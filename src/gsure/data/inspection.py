@@ -24,6 +24,9 @@ CENTRE = 1 / 4
 """Side of the centre of k-space, as a share of each side, in which images of anything have most of their energy."""
 MOST = 0.5
 """More than this share of the energy is most of it. White noise has 1/16 in the centre."""
+PEAKED = 4.0
+"""k-space of images has a far sharper peak than the images: the mean fourth power of its magnitudes, relative to the square of
+the mean square, is 100 times that of images or more."""
 CHECKED = 32
 """Samples that are looked at to see whether they are k-space."""
 
@@ -117,7 +120,7 @@ def _wrong_size(data: Measurements, some: Measurement) -> str | None:
     coverage = data.coverage.clamp(min=1e-12)
     power = ((some.ybar.double() ** 2 - (some.mask * some.std).double() ** 2) / coverage).flatten(1).mean(1)
     mean, error = float(power.mean()), float(power.std(correction=0)) / len(power) ** 0.5
-    if len(power) >= MIN_READ and mean <= 3 * error:
+    if mean <= 3 * error if len(power) >= MIN_READ else mean < -3 * error:
         return (
             f"The noise drowns the signal: its std is {number(data.max_std, 3)}, and what was measured has no more power than "
             "that explains. Check the noise level."
@@ -139,25 +142,40 @@ def wrong_domain(values: np.ndarray, basis: Basis) -> str | None:
     if not isinstance(basis, Fourier) or min(values.shape[-2:]) < 8:
         return None
     some = torch.from_numpy(np.ascontiguousarray(values))
-    given = _share_in_centre(some)
+    transformed = basis.to_spectral(some)
     if is_uncentred(values):
         return (
             "The data has its energy in the corners, as k-space whose centre is at the first index: give "
             "np.fft.fftshift(y, axes=(-2, -1)), and the mask likewise."
         )
-    if _share_in_centre(basis.to_spectral(some)) > max(MOST, 2 * given):
+    is_sharper = _peakedness(transformed) > PEAKED * _peakedness(some)
+    if _share_in_centre(transformed) > (MOST if is_sharper else max(MOST, 2 * _share_in_centre(some))):
         return (
-            f"The data looks like images, not like k-space: {number(100 * given, 2)} % of its energy is in the centre, but "
-            "most of that of its Fourier transform. Give gsure.Fourier().to_spectral(...) of it, or the basis Identity for "
-            "images with missing pixels."
+            "The data looks like images, not like k-space: its Fourier transform has the peak in the centre that k-space of "
+            "images has. Give gsure.Fourier().to_spectral(...) of it, or the basis Identity for images with missing pixels."
         )
     return None
+
+
+def looks_like_kspace(images: np.ndarray) -> bool:
+    """Whether (n, 2 channels, height, width), which should be complex images, has the peak of k-space."""
+    some = torch.from_numpy(np.ascontiguousarray(images))
+    if min(some.shape[-2:]) < 8 or _peakedness(some) <= PEAKED * _peakedness(Fourier().to_signal(some)):
+        return False
+    return max(_share_in_centre(some), _share_in_centre(torch.fft.fftshift(some, (-2, -1)))) > MOST
 
 
 def is_uncentred(values: np.ndarray) -> bool:
     """Whether k-space has its energy in the corners, so that its zero frequency is at the first index."""
     some = torch.from_numpy(np.ascontiguousarray(values))
     return _share_in_centre(torch.fft.fftshift(some, (-2, -1))) > max(MOST, 2 * _share_in_centre(some))
+
+
+def _peakedness(values: Tensor) -> float:
+    """The mean fourth power of magnitudes, relative to the square of the mean square: the median over samples."""
+    power = values.double().square().sum(1).flatten(1)
+    power = power[power.any(1)]
+    return float((power.square().mean(1) / power.mean(1) ** 2).median()) if len(power) else 0.0
 
 
 def _share_in_centre(values: Tensor) -> float:

@@ -27,6 +27,10 @@ BART = (
 )
 """The dimensions of BART, in its order."""
 MOST_COILS = 128
+FEW_CHANNELS = 4
+"""Last dimensions up to this are rather channels than columns."""
+NARROW = 4
+"""Images that are so many times narrower than high, and than their number, may be samples in the last dimension."""
 
 
 @dataclass(frozen=True)
@@ -111,6 +115,12 @@ def array_layout(shape: tuple[int, ...], is_complex: bool, axes: str | Sequence[
             f"{file} has shape {shape}: name its dimensions, --axes readout,phase for one image of k-space."
         )
     longer = [k for k, length in enumerate(shape[:-2]) if length > 1]
+    if not is_complex and (last := _last_is_odd(shape)):
+        names = ",".join(["sample", *(["channel"] if len(shape) == 4 else []), "readout", "phase"])
+        raise ValueError(
+            f"{file} has shape {shape}, of which the last dimension could be {last[0]}: type --axes {last[1]} if so, and "
+            f"--axes {names} if not."
+        )
     if len(shape) == 4 and not is_complex:
         return Layout(shape, shown, ("sample", "channel", "rows", "columns"))
     if len(shape) == 3 or not longer:
@@ -121,6 +131,15 @@ def array_layout(shape: tuple[int, ...], is_complex: bool, axes: str | Sequence[
     if len(shape) == 4 and is_complex and longer == [0]:
         return Layout(shape, shown, ("sample", "channel", "rows", "columns"))
     raise ValueError(_ask_for_axes(shape, longer, is_complex, file))
+
+
+def _last_is_odd(shape: tuple[int, ...]) -> tuple[str, str] | None:
+    """What else than the columns of images the last dimension of real values could be, and the names to type for it."""
+    if len(shape) == 4 and shape[3] <= FEW_CHANNELS < shape[1]:
+        return "channels or colours", "sample,readout,phase,channel"
+    if len(shape) == 3 and shape[2] * NARROW <= min(shape[:2]):
+        return "the samples", "readout,phase,sample"
+    return None
 
 
 def _ask_for_axes(shape: tuple[int, ...], longer: Sequence[int], is_complex: bool, file: str) -> str:

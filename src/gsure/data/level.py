@@ -31,7 +31,9 @@ MEDIAN = 0.4549
 """Of the square of a standard normal variable."""
 FLOOR = 3.0
 """Magnitudes below so many noise levels have other noise (Rician, or cut off at 0), so such cells of non-negative images are
-not used."""
+not used. Nor are cells so near to the value where images are saturated."""
+SATURATED = 0.001
+"""An image is saturated if a larger share of its pixels has the largest value."""
 
 
 @dataclass(frozen=True)
@@ -80,7 +82,10 @@ def from_lowest(spectra: Sequence[Spectrum], basis: Basis) -> Level:
             f"The noise level can be estimated in the basis Fourier or in signal space, but not in {basis}: measure it, and "
             "pass it as --sigma."
         )
-    cells = [cell for one in spectra for cell in (_useful_cells(one) if basis.is_signal else _cells_of_kspace(one))]
+    white = _saturation(spectra) if basis.is_signal else math.inf
+    cells = [
+        cell for one in spectra for cell in (_useful_cells(one, white) if basis.is_signal else _cells_of_kspace(one))
+    ]
     chooser = np.concatenate([cell[0] for cell in cells])
     entries = np.concatenate([cell[1] for cell in cells])
     ordered = entries[np.argsort(chooser)]
@@ -150,11 +155,20 @@ def cells_of_image(one: Spectrum, window: int = WINDOW) -> tuple[np.ndarray, np.
     return np.nanmean(mean[some], 1), np.nanmean(edges[some], 1), diagonal[some]
 
 
-def _useful_cells(one: Spectrum) -> Iterable[tuple[np.ndarray, np.ndarray]]:
+def _saturation(spectra: Sequence[Spectrum]) -> float:
+    """The largest value, if many pixels have it: noise is cut off there. Otherwise infinity."""
+    values = [one.ybar[np.broadcast_to(one.mask, one.ybar.shape) == 1] for one in spectra]
+    largest = max((float(some.max()) for some in values if some.size), default=math.inf)
+    many = sum(int((some == largest).sum()) for some in values)
+    return largest if many > SATURATED * sum(some.size for some in values) else math.inf
+
+
+def _useful_cells(one: Spectrum, white: float) -> Iterable[tuple[np.ndarray, np.ndarray]]:
     mean, edges, diagonal = cells_of_image(one)
     usable = edges + np.nanmean(diagonal**2, 1) > 0  # constant cells were cut off or filled in
     if one.ybar.min(initial=0.0, where=np.broadcast_to(one.mask, one.ybar.shape) == 1) >= 0:
         usable &= mean > FLOOR * np.sqrt(edges)
+    usable &= mean < white - FLOOR * np.sqrt(edges)
     yield edges[usable], diagonal[usable]
 
 

@@ -39,9 +39,11 @@ class Nifti(Slices):
                 f"{file} has shape {shape}, but a volume needs at least 3 dimensions: use the source array."
             )
         dtype = image.get_data_dtype()
-        if dtype.kind not in "uifc" or (dtype.kind == "c" and not self.complex):
+        if dtype.kind not in "uifc":
+            raise ValueError(f"{file} holds {dtype}, not numbers: convert its colours to gray values first.")
+        if dtype.kind == "c" and not self.complex:
             raise ValueError(f"{file} holds {dtype}, not real numbers: complex numbers need the option complex.")
-        refuse_promise(file, math.prod(shape) * dtype.itemsize, os.path.getsize(file), compressed=file.endswith(".gz"))
+        refuse_promise(file, math.prod(shape) * dtype.itemsize, os.path.getsize(file), compressed=file.endswith("gz"))
         return Volume(name_in(self.path, file, ".gz", ".nii"), (file,), shape, _space(image))
 
     def _plane(self, volume: Volume, at: int, further: tuple[int, ...]) -> np.ndarray:

@@ -3,6 +3,7 @@
 A pixel was not measured if it is NaN, or 0 in the mask.
 """
 
+import functools
 import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
@@ -15,6 +16,7 @@ from gsure.data.array import choose_array
 from gsure.data.dicom import Dicom
 from gsure.data.image_files import entries, is_picture, picture
 from gsure.data.images import Images
+from gsure.data.layout import NARROW
 from gsure.data.nifti import Nifti
 from gsure.data.problems import Problems
 from gsure.data.scans import refuse_mixed
@@ -56,7 +58,7 @@ class NoisyImages:
     options: Mapping[str, Any]
     mask: Maps | None = None
 
-    @property
+    @functools.cached_property
     def is_complex(self) -> bool:
         return self.source.raw(0).dtype.kind == "c"
 
@@ -87,6 +89,16 @@ class NoisyImages:
         return [
             f"{what}: {len(self):,} samples, in signal space; pixels that are NaN{masked} were not measured",
             *pages,
+            *self._warn_of_narrow_pages(),
+        ]
+
+    def _warn_of_narrow_pages(self) -> list[str]:
+        height, width = self.source.raw(0).shape[-2:]
+        if self.kind != "tiff" or width * NARROW > min(len(self), height):
+            return []
+        return [
+            f"warning: pages of {height} × {width} are narrow: if the last dimension of your array counts the images, save "
+            "np.moveaxis(array, -1, 0) instead"
         ]
 
     def header(self, size: tuple[int, int]) -> dict[str, Any]:
@@ -100,10 +112,16 @@ class NoisyImages:
 
     def __getitem__(self, index: int) -> Spectrum:
         values = np.asarray(self.source.raw(index))
+        if (values.dtype.kind == "c") != self.is_complex:
+            one, others = ("real", "complex") if self.is_complex else ("complex", "real")
+            raise ValueError(f"{self.file(index)} is {one}, but the first file is {others}: import them separately.")
         ybar = in_pairs(values) if values.dtype.kind == "c" else values.reshape(-1, *values.shape[-2:])
         measured = ~np.isnan(ybar).any(0, keepdims=True)
         if self.mask is not None:
-            measured = measured & (self.mask(index) != 0)
+            kept = self.mask(index)
+            if np.isnan(kept).any():
+                raise ValueError("The mask has values that are NaN: set them to 0 (not measured) or 1 (measured).")
+            measured = measured & (kept != 0)
         return Spectrum(np.where(measured, ybar, 0).astype(np.float32), measured, self.source.group_of(index))
 
 
@@ -153,13 +171,18 @@ def open_noisy(
 def _open(kind: str, path: Path, options: Mapping[str, Any], problems: Problems) -> RawSource:
     if kind == "images":
         names = [name for name, _ in entries(path) if is_picture(name)]
-        good = []
+        good: dict[float, list[str]] = {}
         for name in names:
             with problems.noted():
-                good.append(picture(str(path), name) is not None)
+                good.setdefault(picture(str(path), name)[1], []).append(name)
         if not good:
             problems.stop()
-        return Images(path, skip_bad=len(good) < len(names), **options)
+        if len(good) > 1:
+            listed = ", ".join(f"{len(some)} up to {white:.0f} (such as {some[0]})" for white, some in good.items())
+            problems.add(
+                f"{path} mixes images whose white has different values, {listed}: move them to separate folders."
+            )
+        return Images(path, skip_bad=sum(map(len, good.values())) < len(names), **options)
     slices = OF_ANY_SIZE[kind](path, complex=True, **options)
     problems.extend(slices.problems)
     return slices

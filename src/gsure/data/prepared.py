@@ -21,12 +21,14 @@ from gsure.data.measurements import evenly_spread
 from gsure.data.preparation import Preparation
 from gsure.data.scans import Plane, Scan
 from gsure.data.source import Spectrum, in_pairs, locate, refuse_nonfinite, to_image
-from gsure.display import number
+from gsure.display import number, percent
 
 READ = 16
 """Slices of a volume that are read to compute its virtual coil, and of a folder to find the image, at most."""
 
 
+FEW_ZEROS = 0.01
+"""Values that are measured and exactly zero, at most, as a share."""
 OUTSIDE = 0.8
 """Rows of noise keep their share of the energy in a crop. With less than this part of it, the object is elsewhere."""
 
@@ -40,6 +42,7 @@ class Prepared:
         self.is_complex = scans[0].is_complex and preparation.combine != "rss"
         self._virtuals: dict[int, tuple[np.ndarray, float]] = {}
         self._energies: dict[tuple[int, int], np.ndarray] = {}
+        self._zeros: dict[bool, dict[tuple[str, int], float]] = {False: {}, True: {}}
 
     def __len__(self) -> int:
         return self.ends[-1]
@@ -55,6 +58,7 @@ class Prepared:
         scan = self.scans[at]
         plane = _measured(scan.read(within))
         refuse_nonfinite(plane.values, f"Sample {within} of {scan.file}")  # before a transform spreads them
+        self._count_zeros(scan, within, plane)
         values, mask, group = self._chosen(at, self._centred(plane))
         if scan.is_complex:
             values, mask = self._resized(scan, values, mask)
@@ -64,6 +68,13 @@ class Prepared:
         if not self.is_complex:
             return Spectrum(values.astype(np.float32), mask, group)
         return Spectrum(in_pairs(values), mask if len(mask) == 1 else mask.repeat(2, 0), group)
+
+    def _count_zeros(self, scan: Scan, within: int, plane: Plane) -> None:
+        """The share of entries that are zero in all coils: of those that the mask has, or, without a mask, of all."""
+        empty = (plane.values == 0).all((0, 1))
+        kept = np.broadcast_to(plane.mask.any((0, 1)), empty.shape)
+        share = float((empty & kept).sum() / max(1, kept.sum())) if scan.has_mask else 1 - float(kept.mean())
+        self._zeros[scan.has_mask][scan.file, within] = share
 
     def _resized(self, scan: Scan, values: np.ndarray, mask: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """After the readout crop and in the wanted matrix."""
@@ -164,7 +175,22 @@ class Prepared:
             lines.setdefault(f"{'k-space' if scan.is_complex else 'values'}: {scan.describe()}", []).append(scan.file)
         several = len(lines) > 1
         said = [f"{line} ({_names(files)})" if several else line for line, files in lines.items()]
-        return [*said, *self._report_coils(), *self._report_sizes()]
+        return [*said, *self._report_zeros(), *self._report_coils(), *self._report_sizes()]
+
+    def _report_zeros(self) -> list[str]:
+        lines = []
+        without, measured = (list(self._zeros[has_mask].values()) for has_mask in (False, True))
+        if without and (share := sum(without) / len(without)) > 0:
+            lines.append(
+                f"mask: none is given, so entries that are zero were not measured, {percent(share)} (give --mask if a "
+                "zero can be a measured value)"
+            )
+        if self.is_complex and measured and (share := sum(measured) / len(measured)) > FEW_ZEROS:
+            lines.append(
+                f"warning: {percent(share)} of the entries that the mask measures are exactly zero, which noise never "
+                "is: check the mask"
+            )
+        return lines
 
     def _report_coils(self) -> list[str]:
         lines = []

@@ -11,7 +11,9 @@ from gsure.data.array import choose_array, choose_pair, read_beside
 from gsure.data.cfl import cfl_file, mapped
 from gsure.data.layout import Layout, array_layout, bart_layout, split_names
 from gsure.data.problems import Problems
-from gsure.data.source import existing, files_in
+from gsure.data.scaling import evenly_spread
+from gsure.data.source import existing, files_in, refuse_unreadable
+from gsure.display import percent
 
 FORMATS = {
     "fastmri": (".h5", ".hdf5"),
@@ -24,6 +26,10 @@ FORMATS = {
     "images": (".png", ".jpg", ".jpeg", ".tif", ".tiff", ".bmp"),
 }
 """Endings of files with data, by kind."""
+LEFT_OUT = 0.2
+"""A mask that has less than this share of the energy of k-space is probably swapped."""
+LOOKED_AT, IN_HALF = 16, 0.9
+"""Entries of the first dimension that are looked at, and the least share of the energy of k-space in half of its rows."""
 
 
 class Plane(NamedTuple):
@@ -59,6 +65,10 @@ class Scan(Protocol):
     @property
     def pixel(self) -> tuple[float, float] | None:
         """Height and width of a pixel in mm, if the file tells."""
+
+    @property
+    def has_mask(self) -> bool:
+        """Whether a mask says what was measured. Otherwise entries that are zero were not."""
 
     def describe(self) -> str:
         """Which dimension was taken for what."""
@@ -112,6 +122,10 @@ class ArrayScan:
     def size(self) -> tuple[int, int]:
         return self.layout.size
 
+    @property
+    def has_mask(self) -> bool:
+        return self.mask is not None
+
     def describe(self) -> str:
         words = self.layout.describe()
         return words if self.is_complex else words.replace(" (readout)", "").replace(" (phase)", "")
@@ -123,7 +137,8 @@ class ArrayScan:
         values = self.layout.take(self.values, index)
         group = str(index) if self.group is None else self.group
         if self.mask is None:
-            return Plane(values, (values != 0).any((0, 1), keepdims=True), group)
+            with np.errstate(invalid="ignore"):  # values of another byte order can be NaN
+                return Plane(values, (values != 0).any((0, 1), keepdims=True), group)
         return Plane(values, self.mask[index], group)
 
 
@@ -136,8 +151,31 @@ def open_array(file: str, key: str | None, mask: str | Path | None, axes: str | 
     else:
         array = choose_array(file, key, "spectra", dimensions)
     layout = array_layout(array.shape, array.dtype.kind == "c", axes, file)
+    if axes is None and array.dtype.kind == "c" and len(array.shape) == 3:
+        refuse_samples_last(array, file)
     kept = None if mask is None else align_mask(read_mask(mask, Path(file)), layout, file)
     return ArrayScan(file, array, layout, kept, group)
+
+
+def refuse_samples_last(array: Any, file: str) -> None:
+    """k-space has its energy in the middle of rows and columns (or at their ends), and not of samples."""
+    some = np.abs(np.nan_to_num(np.stack([array[int(k)] for k in evenly_spread(LOOKED_AT, array.shape[0])]))) ** 2
+    first, last = (_share_in_half(some.sum(axes)) for axes in ((1, 2), (0, 1)))
+    if first > IN_HALF and last < min(IN_HALF, first) - 0.1:
+        raise ValueError(
+            f"{file} has shape {array.shape} and the energy of k-space in the middle of dimension 0, but not of dimension 2: "
+            "type --axes readout,phase,sample if dimension 2 counts the samples, and --axes sample,readout,phase if dimension "
+            "0 does."
+        )
+
+
+def _share_in_half(power: np.ndarray) -> float:
+    """The share in the middle half, or in the two outer quarters."""
+    n = len(power)
+    if n < 2:
+        return 0.5
+    middle = power[n // 4 : n // 4 + -(-n // 2)].sum() / max(power.sum(), 1e-300)
+    return float(max(middle, 1 - middle))
 
 
 def open_cfl(file: str, mask: str | Path | None, dims: str | None, group: str) -> ArrayScan:
@@ -186,9 +224,31 @@ def _fits(mine: tuple[int, ...], theirs: tuple[int, ...]) -> bool:
     return all(a in (1, b) for a, b in zip(mine, theirs, strict=True))
 
 
+def is_mask_right(scan: Scan, problems: Problems) -> bool:
+    """k-space has most of its energy where the mask is 1, if there is any elsewhere. Notes a mask with 0 and 1 swapped."""
+    if not (scan.has_mask and scan.is_complex):
+        return True
+    whole = inside = expected = 0.0
+    for index in evenly_spread(LOOKED_AT // 4, len(scan)):
+        with problems.noted():
+            values, mask, _ = scan.read(int(index))
+            power = np.abs(np.nan_to_num(values)).astype(np.float64) ** 2
+            whole, inside = whole + power.sum(), inside + (power * mask).sum()
+            expected += power.sum() * mask.mean()  # of white noise
+    if inside >= min(LEFT_OUT * whole, expected / 2):
+        return True
+    problems.add(
+        f"its mask leaves out {percent(float(1 - inside / whole))} of the energy of the file, as if 0 and 1 were swapped: 1 "
+        "means measured. If the mask is right, set the values that were not measured to 0.",
+        scan.file,
+    )
+    return False
+
+
 def data_files(kind: str, path: Path, mask: str | Path | None) -> list[str]:
     """The file, or the files of this kind in a folder, without that of the mask. A folder must have one format."""
     path = existing(path)
+    refuse_unreadable([path])
     if path.is_file():
         return [str(path)]
     refuse_mixed(kind, path)

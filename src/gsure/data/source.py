@@ -138,14 +138,26 @@ def existing(path: str | Path) -> Path:
     return path
 
 
+def refuse_unreadable(files: Iterable[str | Path]) -> None:
+    """Raise an error that names the files, or folders, that the user may not read."""
+    closed = [str(file) for file in files if os.path.exists(file) and not os.access(file, os.R_OK)]
+    if closed:
+        more = f" and {len(closed) - 1} more" if len(closed) > 1 else ""
+        raise PermissionError(
+            f"You have no permission to read {closed[0]}{more}: change that (chmod u+r), or remove it."
+        )
+
+
 def files_in(path: str | Path, *endings: str) -> tuple[str, ...]:
-    """The path itself if it is a file, else every file below it with one of the endings, sorted."""
+    """The path itself if it is a file, else every file below it with one of the endings, sorted. All of them can be read."""
     path = existing(path)
+    refuse_unreadable([path])
     if path.is_file():
         return (str(path),)
     found = sorted(str(p) for p in path.rglob("*") if p.name.lower().endswith(endings) and p.is_file())
     if not found:
         raise FileNotFoundError(f"The folder {path} has no file that ends in {' or '.join(endings)}: check the path.")
+    refuse_unreadable(found)
     return tuple(found)
 
 

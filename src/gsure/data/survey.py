@@ -49,7 +49,7 @@ class Survey:
         if isinstance(basis, Fourier) and len(ybar) % 2:
             raise ValueError(
                 f"The values of {spectra.file(index)} are real, but k-space is complex: type --basis Identity if they are "
-                "images."
+                "images, or save complex values."
             )
         if ybar.shape not in self.shapes:
             check_basis(basis, ybar.shape)
@@ -75,7 +75,9 @@ def survey(
             where = spectra.file(indices[0])
             energy, some = found.look(spectra, indices, basis, problems)
             if some and not energy and not zeros:
-                problems.add("it is zero everywhere: remove it, or give a scale such as 1.", where)
+                problems.add(
+                    "all that was measured is zero: check its mask, remove it, or give a scale such as 1.", where
+                )
             if some and (problem := _domain_problem(np.stack(some), basis, uncentred)) is not None:
                 problems.add(problem, where)
             advance(len(indices))

@@ -17,6 +17,8 @@ if TYPE_CHECKING:
 
 FINEST, GAP = 48, 4
 """Larger side of a picture in a row of pictures, at least, and the space between pictures, in pixels."""
+PER_INCH, WIDEST = 120, 3.2
+"""Pixels of an inch of a picture that are surely drawn at 150 dots per inch, and its width in inches, at most."""
 FEW = 0.005
 """Share of the pixels that may be clipped to black, and to white."""
 MISSING = (0.55, 0.70, 0.90)
@@ -61,9 +63,11 @@ def save_png(figure: "Figure", path: Path, dpi: int) -> None:
         figure.savefig(temporary, dpi=dpi, format="png")
 
 
-def _show(axes: Any, values: Tensor, cmap: str = "gray", largest: float = 1.0) -> Any:
+def _show(axes: Any, values: Tensor, cmap: str = "gray", largest: float = 1.0, smooth: bool = False) -> Any:
+    """`smooth` averages pixels where the figure has fewer, so that no line of a mask is left out."""
     axes.set(xticks=[], yticks=[])
-    return axes.imshow(values.numpy(), cmap=cmap, vmin=0, vmax=largest, interpolation="nearest")
+    how = "antialiased" if smooth else "nearest"
+    return axes.imshow(values.numpy(), cmap=cmap, vmin=0, vmax=largest, interpolation=how)
 
 
 def draw_rows(path: Path, rows: Sequence[tuple[str, Sequence[Tensor]]], title: str, width: float = 1.1) -> None:
@@ -153,17 +157,19 @@ def draw_comparison(path: Path, rows: Sequence[tuple[str, Mapping[str, Picture],
 
 def draw_measurements(path: Path, rows: Mapping[str, Sequence[Tensor]], coverage: Tensor, title: str) -> None:
     """Rows of pictures with a name at the left of each row, and a map of the coverage at the right."""
-    columns, width = max(map(len, rows.values())), 1.5
+    columns = max(map(len, rows.values()))
+    width = min(max(1.5, coverage.shape[-1] / PER_INCH), WIDEST)
+    smooth = max(coverage.shape) > PER_INCH * width
     figure = new_figure(width * (columns + 1.6) + 0.6, width * len(rows) + 0.7)
     grid = figure.add_gridspec(len(rows), columns + 1, width_ratios=[1] * columns + [1.5])
     for r, (name, pictures) in enumerate(rows.items()):
         for c, picture in enumerate(pictures):
             axes = figure.add_subplot(grid[r, c])
-            _show(axes, picture)
+            _show(axes, picture, smooth=smooth)
             if c == 0:
                 axes.set_ylabel(name)
     axes = figure.add_subplot(grid[:, -1])
-    image = _show(axes, coverage, "viridis")
+    image = _show(axes, coverage, "viridis", smooth=smooth)
     axes.set_title("coverage E[P]", fontsize=10)
     figure.colorbar(image, ax=axes, shrink=0.6)
     figure.suptitle(title, fontsize=10)

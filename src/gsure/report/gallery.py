@@ -102,10 +102,11 @@ class Gallery:
         panels = []
         if (data := self.data(run.config.data)) is not None:
             first = range(min(16, len(data)))
-            missing = "missing pixels are blue" if data.basis.is_signal else "missing values are set to zero"
-            alt = f"{len(first)} measurements of {shape(data_info)} images ({source(data_info)}); {missing}."
+            missing = "; missing pixels are blue" if data.basis.is_signal else "; missing values are set to zero"
+            missing, incomplete = ("", "") if self.missing_share() == 0 else (missing, "incomplete, ")
+            alt = f"{len(first)} measurements of {shape(data_info)} images ({source(data_info)}){missing}."
             picture = mosaics.mosaic(self._measured(data, first), 4, alt)
-            words = f"{number(data_info.samples)} incomplete, noisy measurements; {missing}."
+            words = f"{number(data_info.samples)} {incomplete}noisy measurements{missing}."
             panels.append(Shown("Measurements", words, picture))
         if drawn := next((d for d in self.facts.samples if d.run == run), None):
             x = drawn.signals[""][: min(16, len(drawn.signals[""]))]
@@ -245,7 +246,7 @@ class Gallery:
             return Shown(title, words, mosaics.mosaic(tiles, self.across, alt))
 
         columns, n = [self._columns(drawn, where) for drawn in group], len(where)
-        rows = [row("measured", "input", columns[0]["measured"], f"{n} incomplete, noisy measurements.")]
+        rows = [row("measured", "input", columns[0]["measured"], f"{n} noisy measurements.")]
         for kind, title in (("total_variation", "total variation"), ("gaussian", "Gaussian prior")):
             for drawn, column in zip(group, columns, strict=True):
                 if kind in column:
