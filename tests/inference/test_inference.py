@@ -30,7 +30,7 @@ def files(tmp_path_factory):
     settings = dataclasses.replace(QUICK, width=64, steps=300, batch=32, lr=3e-3, ema=0.95, checkpoint_every=300)
     gsure.train(folder / "d.h5", folder / "run", settings)
     gsure.corrupt(open_source("digits"), folder / "new.h5", PATCHES, 0.1, clean=folder / "nc.h5", limit=12, seed=1)
-    gsure.corrupt(open_source("digits"), folder / "more.h5", PATCHES, 0.1, clean=folder / "mc.h5", limit=48, seed=1)
+    gsure.corrupt(open_source("digits"), folder / "more.h5", PATCHES, 0.1, clean=folder / "mc.h5", limit=96, seed=1)
     return folder
 
 
@@ -216,7 +216,7 @@ def test_restoring_beats_the_baseline_and_the_mean_beats_a_draw(files, tmp_path,
     options = {"method": method, "steps": 20, "eta": 0.85, "spacing": "even", "draws": 8, "clean": files / "mc.h5"}
     options |= {"calibration": "none"}
     summary = gsure.restore(files / "run", files / "more.h5", tmp_path / "r", **options).summary
-    assert summary["restored"] == 48
+    assert summary["restored"] == 96
     clean = values(files / "mc.h5")
     error = {
         kind: float(((values(tmp_path / "r" / kind) - clean) ** 2).mean()) for kind in ("baseline", "draw", "mean")
@@ -224,7 +224,7 @@ def test_restoring_beats_the_baseline_and_the_mean_beats_a_draw(files, tmp_path,
     assert error["mean"] < error["draw"]
     assert error["mean"] < 0.7 * error["baseline"]
     std = values(tmp_path / "r" / "std")
-    mask = gsure.open(files / "more.h5")[np.arange(48)].mask
+    mask = gsure.open(files / "more.h5")[np.arange(96)].mask
     assert float(std[mask == 0].mean()) > 1.2 * float(std[mask == 1].mean())  # less is known where nothing was measured
     assert len(list((tmp_path / "r" / "panels").iterdir())) == 8
     expected = psnr(values(tmp_path / "r" / "mean"), clean, is_complex=False).mean()
