@@ -167,7 +167,7 @@ def describe_cost(plan: Plan, speed: Speed, draws: int, steps: int, n: int, draw
 
     >>> describe_cost(Plan(1.0, 0.0, 2), Speed(0.0, 0.001), 8, 20, 100, "context")
     'About 16 seconds in all, 0.16 s per image (one batch was timed). 8 draws of 20 steps: 162 network calls per image.'
-    >>> describe_cost(Plan(0.0, 0.0, 0), Speed(0.0, 0.001), 1, 20, 100, "ddrm").partition("). ")[2]
+    >>> describe_cost(Plan(1.0, 0.0, 0), Speed(0.0, 0.001), 1, 20, 100, "ddrm").partition("). ")[2]
     '1 draw of 20 steps, too few for error bars: 20 network calls per image.'
     """
     calls, without = plan.calls(draws, steps), plan._replace(checks=0.0).calls(draws, steps)
