@@ -167,11 +167,14 @@ def describe_cost(plan: Plan, speed: Speed, draws: int, steps: int, n: int, draw
 
     >>> describe_cost(Plan(1.0, 0.0, 2), Speed(0.0, 0.001), 8, 20, 100, "context")
     'About 16 seconds in all, 0.16 s per image (one batch was timed). 8 draws of 20 steps: 162 network calls per image.'
+    >>> describe_cost(Plan(1.0, 0.0, 0), Speed(0.0, 0.001), 1, 20, 100, "ddrm").partition("). ")[2]
+    '1 draw of 20 steps, too few for error bars: 20 network calls per image.'
     """
     calls, without = plan.calls(draws, steps), plan._replace(checks=0.0).calls(draws, steps)
     each = plan.seconds(speed, draws, steps)
     said = f"About {duration(n * each)} in all, {each:.2g} s per image (one batch was timed). "
-    said += f"{_count(draws, 'draw')} of {_count(steps, 'step')}: " if steps else ""
+    few = ", too few for error bars" if draws == 1 else ""
+    said += f"{_count(draws, 'draw')} of {_count(steps, 'step')}{few}: " if steps else ""
     said += f"{calls:,.0f} network calls per image"
     if calls > without:
         said += f", {calls - without:,.0f} of them to calibrate the error bars"

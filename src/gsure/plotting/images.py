@@ -118,7 +118,8 @@ def draw_panel(folder: Path, signals: Mapping[str, Tensor], is_complex: bool) ->
             image = _show(ax, values[k], "magma", largest)
         for ax, name in zip(axes, [*shown, *maps], strict=True):
             ax.set_title(name, fontsize=9)
-        figure.colorbar(image, ax=list(axes[len(shown) :]), shrink=0.85)
+        scale = figure.colorbar(image, ax=list(axes[len(shown) :]), shrink=0.85)
+        scale.set_label("scale of the model", fontsize=8)
         save_png(figure, folder / f"{k:05d}.png", dpi=130)
 
 

@@ -223,7 +223,14 @@ class Gallery:
             scale = torch.from_numpy(drawn.signals["std"].scales()[where]).reshape(-1, 1, 1).float()
             spread = scale * root_sum_of_squares(drawn.signals["std"][where])
             alt = f"Maps of the standard deviation of the draws of the model {name}: bright where it is uncertain."
-            maps.append((name, "uncertainty: standard deviation of the draws", alt, spread))
+            one = drawn.made_of.get("draws") == 1 and "gaussian" not in (
+                drawn.made_of.get("method"),
+                drawn.made_of.get("drawn_by"),
+            )
+            about = (
+                "uncertainty unknown: one draw has no spread" if one else "uncertainty: standard deviation of the draws"
+            )
+            maps.append((name, about, alt, spread))
             if truth is not None:
                 error = scale * root_sum_of_squares(drawn.signals["mean"][where] - truth)
                 alt = f"Maps of the error of the restorations by the model {name}: bright where the error is large."

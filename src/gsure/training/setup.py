@@ -181,8 +181,10 @@ def _introduction(
     settings, device, processes = config.settings, accelerator.device, accelerator.num_processes
     millions = sum(parameter.numel() for parameter in state.network.parameters()) / 1e6
     shape = " × ".join(map(str, config.data_info.shape))
+    what = f"{len(examples):,} measurements of {shape}"
+    learned = {"clean": f"the clean signals of {what}", "naive": f"{what} as if they were clean"}
     parts = [
-        f"{len(examples):,} measurements of {shape} (training on {settings.train_on})",
+        f"Training on {learned.get(settings.train_on, what)}",
         f"{len(held_out or ()):,} held out; {type(state.network).__name__} of {millions:.2f} M parameters",
         f"{settings.objective}, {settings.steps:,} steps of {settings.batch}; {device.type}",
         f"{processes} process{'es' if processes > 1 else ''}",
