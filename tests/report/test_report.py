@@ -327,6 +327,8 @@ def test_an_unfinished_run_is_reported_with_the_next_commands(made, tmp_path):
     (run / "metrics.jsonl").write_text(
         "\n".join(line for line in lines if json.loads(line)["step"] <= 8) + '\n{"step": 10, "lo'
     )
+    for file in (run / "checkpoints").glob("step-*12.safetensors"):
+        file.unlink()
     write_report(run)
     text = words(run / "report.html")
     assert "Training is at step 8 of 12." in text
@@ -389,6 +391,24 @@ def test_vectors_are_reported_without_pictures(tmp_path):
     text = words(tmp_path / "report.html")
     assert "60 signals" in text
     assert "are not images" in text
+
+
+def test_complete_measurements_and_a_single_draw_are_described_as_what_they_are(tmp_path):
+    """Nothing is missing, one draw has no uncertainty, and a run is at its last checkpoint, logged or not."""
+    x = np.random.Generator(np.random.PCG64(0)).uniform(-1, 1, (24, 1, 8, 8)).astype(np.float32)
+    gsure.save(tmp_path / "d.h5", gsure.from_arrays(x, 1, 0.1, verbose=False))
+    settings = dataclasses.replace(QUICK, steps=5, log_every=3, held_out=0.0, checkpoint_every=5)
+    gsure.train(tmp_path / "d.h5", tmp_path / "run", settings)
+    options = {"baselines": False, "calibration": "none", "panels": 1, "limit": 3, "steps": 3}
+    gsure.restore(tmp_path / "run", tmp_path / "d.h5", tmp_path / "restored", draws=1, **options)
+    write_report(tmp_path)
+    text = words(tmp_path / "report.html")
+    assert "24 noisy measurements." in text
+    assert "incomplete" not in text
+    assert "From left to right: measured, restored, one draw." in text
+    assert "Uncertainty" not in text
+    assert "Training is at step" not in text
+    assert (tmp_path / "restored" / "panels" / "00000.png").is_file()
 
 
 def test_large_pictures_are_shrunk(tmp_path):

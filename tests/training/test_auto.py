@@ -94,8 +94,10 @@ def test_a_budget_becomes_a_number_of_steps():
     trained = found.impute_at[0] * 0.1 + (found.steps - found.impute_at[0]) * 0.2 + found.impute_count * 0.01
     assert 0.8 * 600 * 0.85 < trained <= 600 * 0.85
     assert fit_to_budget(settings, (0.1, 0.2), 0.01, 1200.0, n=5000).steps > 1.9 * found.steps
-    with pytest.raises(ValueError, match=r"10 minutes are too short: a step takes 40 s, .*Give at least \S+ minutes"):
+    with pytest.raises(ValueError, match=r"preparing took 0 seconds, a step takes 40 s, .*Give at least 32 minutes,"):
         fit_to_budget(settings, (40.0, 40.0), 0.0, 600.0, n=5000)
+    with pytest.raises(ValueError, match=r"preparing took 8 minutes, a step takes 6.5 s, .*Give at least 14 minutes,"):
+        fit_to_budget(settings, (6.5, 6.5), 0.0, 120.0, n=5000)  # what is left, not the minutes, is too short
 
 
 def test_a_run_that_does_not_fit_its_minutes_leaves_no_folder(files, tmp_path, monkeypatch):

@@ -201,7 +201,7 @@ class Prepared:
             lines.append(f"coils: coil {self.preparation.coil} only")
         if self.preparation.combine == "first-virtual":
             shares = [self._virtual(at)[1] for at in range(len(self.scans))]
-            held = " to ".join(f"{100 * share:.0f} %" for share in sorted({min(shares), max(shares)}))
+            held = " to ".join(dict.fromkeys(f"{100 * share:.0f} %" for share in (min(shares), max(shares))))
             lines.append(
                 f"coils: the first virtual coil of each volume, with {held} of the energy. Its noise level is that of a coil "
                 "if the noise of the coils is uncorrelated and equal"

@@ -101,10 +101,13 @@ def draw_panel(folder: Path, signals: Mapping[str, Tensor], is_complex: bool) ->
 
     The standard deviations and errors of all samples share one colour scale, so you can compare panels (as in the paper).
     """
-    maps = {"standard deviation": root_sum_of_squares(signals["std"])}
+    maps = {}
+    if signals["std"].any():  # a single draw has none
+        maps["standard deviation"] = root_sum_of_squares(signals["std"])
     if "clean" in signals:
         maps["error of the mean"] = root_sum_of_squares(signals["mean"] - signals["clean"])
-    largest = float(torch.cat([values.flatten() for values in maps.values()]).quantile(0.999)) or 1.0
+    pooled = [values.flatten() for values in maps.values()]
+    largest = float(torch.cat(pooled).quantile(0.999)) or 1.0 if pooled else 1.0
     names = {"baseline": "baseline", "total_variation": "total variation", "gaussian": "Gaussian prior"}
     names |= {"mean": "mean", "draw": "one draw", "clean": "clean"}
     shown = {name: signals[kind] for kind, name in names.items() if kind in signals}
@@ -118,8 +121,9 @@ def draw_panel(folder: Path, signals: Mapping[str, Tensor], is_complex: bool) ->
             image = _show(ax, values[k], "magma", largest)
         for ax, name in zip(axes, [*shown, *maps], strict=True):
             ax.set_title(name, fontsize=9)
-        scale = figure.colorbar(image, ax=list(axes[len(shown) :]), shrink=0.85)
-        scale.set_label("scale of the model", fontsize=8)
+        if maps:
+            scale = figure.colorbar(image, ax=list(axes[len(shown) :]), shrink=0.85)
+            scale.set_label("scale of the model", fontsize=8)
         save_png(figure, folder / f"{k:05d}.png", dpi=130)
 
 

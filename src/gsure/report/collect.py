@@ -12,6 +12,7 @@ from typing import Any, TypeVar
 
 from gsure.data.measurements import Signals
 from gsure.files import REQUEST, Request, read_json
+from gsure.training.checkpoints import steps_of
 from gsure.training.run import Run, read_verdict
 from gsure.training.settings import Config
 
@@ -68,7 +69,9 @@ class Trained:
 
     @property
     def step(self) -> int:
-        return max((line["step"] for line in self.lines), default=0)
+        """The last that was logged or saved: not every step is logged."""
+        logged = max((line["step"] for line in self.lines), default=0)
+        return max([logged, *steps_of(Run(self.path).checkpoints)])
 
     @property
     def is_finished(self) -> bool:

@@ -124,13 +124,15 @@ class Gallery:
         spread = root_sum_of_squares(drawn.signals["std"][:n])
         largest = _largest([spread])
         uncertain = [mosaics.colormap(one, largest) for one in mosaics.shrink(spread[:, None], self.side)[:, 0]]
-        if "clean" in columns:
-            names, last = "measured, restored, uncertainty, truth", (uncertain, columns["clean"])
-        else:
-            names, last = "measured, restored, one draw, uncertainty", (columns["draw"], uncertain)
-        tiles = [column[k] for k in range(n) for column in (columns["measured"], columns["mean"], *last)]
+        has_spread = bool(spread.any())  # a single draw has none
+        shown = [("measured", columns["measured"]), ("restored", columns["mean"])]
+        shown += [] if "clean" in columns else [("one draw", columns["draw"])]
+        shown += [("uncertainty", uncertain)] if has_spread else []
+        shown += [("truth", columns["clean"])] if "clean" in columns else []
+        names = ", ".join(name for name, _ in shown)
+        tiles = [column[k] for k in range(n) for _, column in shown]
         alt = f"{n} rows of pictures with a measurement and its restoration. From left to right: {names}."
-        return Shown("Restorations", f"From left to right: {names}.", mosaics.mosaic(tiles, 4, alt))
+        return Shown("Restorations", f"From left to right: {names}.", mosaics.mosaic(tiles, len(shown), alt))
 
     def _positions(self, drawn: Drawn) -> list[int]:
         """Of the restorations to show: the first ones; of a volume, slices from all of it."""
@@ -223,14 +225,8 @@ class Gallery:
             scale = torch.from_numpy(drawn.signals["std"].scales()[where]).reshape(-1, 1, 1).float()
             spread = scale * root_sum_of_squares(drawn.signals["std"][where])
             alt = f"Maps of the standard deviation of the draws of the model {name}: bright where it is uncertain."
-            one = drawn.made_of.get("draws") == 1 and "gaussian" not in (
-                drawn.made_of.get("method"),
-                drawn.made_of.get("drawn_by"),
-            )
-            about = (
-                "uncertainty unknown: one draw has no spread" if one else "uncertainty: standard deviation of the draws"
-            )
-            maps.append((name, about, alt, spread))
+            if spread.any():  # a single draw has none
+                maps.append((name, "uncertainty: standard deviation of the draws", alt, spread))
             if truth is not None:
                 error = scale * root_sum_of_squares(drawn.signals["mean"][where] - truth)
                 alt = f"Maps of the error of the restorations by the model {name}: bright where the error is large."
@@ -300,7 +296,7 @@ def _names(group: list[Drawn]) -> list[str]:
 
 def _largest(maps: list[Tensor]) -> float:
     """The end of the colour scale: the 99 % quantile."""
-    return float(torch.cat([values.flatten() for values in maps]).quantile(0.99)) or 1.0
+    return float(torch.cat([values.flatten() for values in maps]).quantile(0.99)) or 1.0 if maps else 1.0
 
 
 def _same_file(one: str | Path, other: str | Path) -> bool:

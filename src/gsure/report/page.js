@@ -19,7 +19,7 @@ for (const viewer of document.querySelectorAll("[data-viewer]")) {
     return canvas;
   });
   const bar = viewer.querySelector(".bar"), place = document.createComment("colour bar");
-  bar.replaceWith(place, bar);
+  if (bar) bar.replaceWith(place, bar);  // without maps there is none
 
   const show = number => {
     slider.value = number;
@@ -33,8 +33,8 @@ for (const viewer of document.querySelectorAll("[data-viewer]")) {
       context.drawImage(image, left, top, width * unit, height * unit, 0, 0, canvases[k].width, canvases[k].height);
     });
   };
-  const open = number => { show(number); dialog.append(bar); dialog.showModal(); slider.focus(); };
-  dialog.addEventListener("close", () => place.after(bar));
+  const open = number => { show(number); if (bar) dialog.append(bar); dialog.showModal(); slider.focus(); };
+  dialog.addEventListener("close", () => { if (bar) place.after(bar); });
 
   images.forEach((image, k) => {
     image.tabIndex = 0;

@@ -17,6 +17,7 @@ import torch
 from torch import nn
 
 from gsure.data.measurements import Measurements
+from gsure.display import duration
 from gsure.training.model import choose_device, make_network
 from gsure.training.settings import DataInfo, Settings, option
 
@@ -100,7 +101,7 @@ def _choose(data: Measurements, info: DataInfo, device: torch.device, changes: M
     steps = changes.get("steps")
     found = [
         Choice("batch", _batch(info, n, is_image), "small batches give more steps in the same time"),
-        Choice("lr", 2e-3, "small networks take large steps"),
+        Choice("lr", 1e-3, "small networks take large steps; with twice as large ones, some runs learn nothing"),
         Choice("decay", "cosine", "a rate that falls to zero needs no long average"),
         Choice("warmup", 100 if not steps else min(100, steps // 10), "Adam's second moments are poor at first"),
         Choice("beta_2", 0.99, "follows gradients that change quickly in a short run"),
@@ -260,9 +261,11 @@ def fit_to_budget(
     else:
         steps = int(available / first)
     if steps < MIN_STEPS:
+        began = max(0.0, 60 * settings.minutes - seconds_left)
+        needed = math.ceil((began + 2 * MIN_STEPS * first / (1 - RESERVED)) / 60 + 0.5)
         raise ValueError(
-            f"{settings.minutes:g} minutes are too short: a step takes {first:.2g} s, and at least {MIN_STEPS} steps are "
-            f"needed for one checkpoint that means anything. Give at least {_needed(first, settings):.2g} minutes, or a "
+            f"{settings.minutes:g} minutes are too short: preparing took {duration(began)}, a step takes {first:.2g} s, and at "
+            f"least {MIN_STEPS} steps are needed for one checkpoint that means anything. Give at least {needed} minutes, or a "
             "number of steps."
         )
     rhythm = {choice.name: choice.value for choice in _rhythm(steps)}
@@ -271,7 +274,3 @@ def fit_to_budget(
 
 MIN_STEPS = 20
 """A run of fewer steps has learned nothing."""
-
-
-def _needed(seconds: float, settings: Settings) -> float:
-    return 2 * MIN_STEPS * seconds / (1 - RESERVED) / 60 + 0.5
