@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 import gsure
-from gsure.data.measurements import evenly_spread
+from gsure.data.source import evenly_spread
 from gsure.denoiser import Denoiser
 from gsure.measurement import Measurement
 from gsure.metrics import frechet

@@ -91,6 +91,7 @@ def test_nor_is_one_demo_made_over_another(tmp_path, capsys, monkeypatch):
     monkeypatch.setattr(demo, "measure_once", lambda *_, **__: (_ for _ in ()).throw(KeyboardInterrupt))
     with pytest.raises(KeyboardInterrupt):
         demo.demo("mri", tmp_path)
+    (tmp_path / "data").mkdir()  # the first result
     assert main(["demo", "digits", "--out", str(tmp_path)]) == 2
     assert "kind was mri, now digits" in capsys.readouterr().err
 

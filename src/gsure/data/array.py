@@ -13,7 +13,6 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from gsure.data.measurements import evenly_spread
 from gsure.data.scaling import READ, rms_of_pairs, rms_of_samples
 from gsure.data.source import (
     DAMAGED,
@@ -21,6 +20,7 @@ from gsure.data.source import (
     Source,
     TruncatedError,
     check_scale,
+    evenly_spread,
     existing,
     in_pairs,
     kept,

@@ -16,8 +16,8 @@ from torch import Tensor
 
 from gsure.corruption import FAMILIES, Corruption
 from gsure.data.inspection import looks_like_kspace
-from gsure.data.measurements import Measurements, evenly_spread, open_measurements
-from gsure.data.source import Sample
+from gsure.data.measurements import Measurements, open_measurements
+from gsure.data.source import Sample, evenly_spread
 from gsure.data.sources import Source
 from gsure.data.writer import Writer
 from gsure.display import bar

@@ -8,8 +8,7 @@ import numpy as np
 
 from gsure.data.anscombe import Anscombe
 from gsure.data.level import STANDARD_ERRORS, cells_of_image, without_outliers
-from gsure.data.measurements import evenly_spread
-from gsure.data.source import Spectra, Spectrum
+from gsure.data.source import Spectra, Spectrum, evenly_spread
 from gsure.display import number, with_error
 
 BINS = 24

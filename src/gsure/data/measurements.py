@@ -20,6 +20,7 @@ from gsure.basis import Basis, Cosine, Dense, Fourier, Hadamard, Hartley, Identi
 from gsure.data.anscombe import transform_of
 from gsure.data.file import Holds, Shard, open_shard, shard_files
 from gsure.data.geometry import select
+from gsure.data.source import evenly_spread
 from gsure.measurement import Measurement
 from gsure.random import Stream, keyed_generator
 
@@ -28,12 +29,6 @@ S = TypeVar("S", bound="Stored")
 FINGERPRINT_SAMPLES = 64
 """Reading all of a file may take long."""
 BASES = {basis.__name__: basis for basis in (Identity, Fourier, Hartley, Cosine, Hadamard)}
-
-
-def evenly_spread(n: int, total: int) -> np.ndarray:
-    """At most n of the positions 0..total-1, from all over the range."""
-    n = min(n, total)
-    return np.arange(n) * total // n
 
 
 class Stored(Dataset):

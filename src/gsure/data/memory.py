@@ -16,9 +16,9 @@ import gsure
 from gsure.basis import Basis, Dense, Fourier, Identity, check_basis
 from gsure.data.file import RowsInMemory, Shard
 from gsure.data.inspection import CHECKED, wrong_domain
-from gsure.data.measurements import Measurements, Signals, evenly_spread
+from gsure.data.measurements import Measurements, Signals
 from gsure.data.scaling import choose_scales
-from gsure.data.source import in_pairs
+from gsure.data.source import evenly_spread, in_pairs
 from gsure.data.writer import Writer
 from gsure.display import bar, number, say
 from gsure.files import record_request

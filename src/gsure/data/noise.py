@@ -12,9 +12,8 @@ from gsure.basis import Basis
 from gsure.data.array import read_beside, stored_arrays
 from gsure.data.counts import Counts, choose_transform
 from gsure.data.level import Level, from_lowest, from_repeats, from_values
-from gsure.data.measurements import evenly_spread
 from gsure.data.problems import Problems
-from gsure.data.source import Spectra
+from gsure.data.source import Spectra, evenly_spread
 
 Shapes = Mapping[tuple[int, ...], Sequence[int]]
 """The samples of each shape (channels, height, width)."""

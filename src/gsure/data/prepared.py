@@ -17,10 +17,9 @@ from gsure.data.kspace import (
     resize_mask,
     resize_matrix,
 )
-from gsure.data.measurements import evenly_spread
 from gsure.data.preparation import Preparation
 from gsure.data.scans import Plane, Scan
-from gsure.data.source import Spectrum, in_pairs, locate, refuse_nonfinite, to_image
+from gsure.data.source import Spectrum, evenly_spread, in_pairs, locate, refuse_nonfinite, to_image
 from gsure.display import number, percent
 
 READ = 16

@@ -5,7 +5,7 @@ from typing import Literal
 
 import numpy as np
 
-from gsure.data.measurements import evenly_spread
+from gsure.data.source import evenly_spread
 
 Scale = float | Literal["auto"]
 """Values are divided by a number, or by a factor that is computed for each volume."""

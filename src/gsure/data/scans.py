@@ -10,9 +10,8 @@ import numpy as np
 from gsure.data.array import choose_array, choose_pair, read_beside
 from gsure.data.cfl import cfl_file, mapped
 from gsure.data.layout import Layout, array_layout, bart_layout, split_names
-from gsure.data.measurements import evenly_spread
 from gsure.data.problems import Problems
-from gsure.data.source import existing, files_in, refuse_unreadable
+from gsure.data.source import evenly_spread, existing, files_in, refuse_unreadable
 from gsure.display import percent
 
 FORMATS = {

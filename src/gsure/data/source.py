@@ -176,6 +176,12 @@ def locate(ends: Sequence[int], index: int) -> tuple[int, int]:
     return number, index - (ends[number - 1] if number else 0)
 
 
+def evenly_spread(n: int, total: int) -> np.ndarray:
+    """At most n of the positions 0..total-1, from all over the range."""
+    n = min(n, total)
+    return np.arange(n) * total // n
+
+
 def summary(entries: Iterable[tuple[str, int]]) -> dict[str, Any]:
     """A short description of any number of files: how many, total size, the first name, and a hash of names and sizes."""
     entries = list(entries)

@@ -7,9 +7,8 @@ import numpy as np
 from gsure.basis import Basis, Fourier, check_basis
 from gsure.data.inspection import CHECKED, is_uncentred, wrong_domain
 from gsure.data.kspace import is_constant
-from gsure.data.measurements import evenly_spread
 from gsure.data.problems import Problems
-from gsure.data.source import Spectra, refuse_nonfinite
+from gsure.data.source import Spectra, evenly_spread, refuse_nonfinite
 from gsure.display import bar
 
 Shape = tuple[int, ...]

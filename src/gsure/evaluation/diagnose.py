@@ -11,7 +11,8 @@ import torch
 from torch import nn
 
 from gsure.basis import Basis
-from gsure.data.measurements import Measurements, Signals, evenly_spread, open_clean, open_measurements
+from gsure.data.measurements import Measurements, Signals, open_clean, open_measurements
+from gsure.data.source import evenly_spread
 from gsure.denoiser import BaseDenoiser
 from gsure.display import Bar, bar
 from gsure.evaluation.checks import agreement, full_sampling, independence, noise_level

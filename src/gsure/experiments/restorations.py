@@ -1,6 +1,6 @@
-"""Tables of restorations for several masks: without a model, by the model trained on measurements, and by the oracle.
+"""Tables of restorations for several masks: without a model, by the model trained on measurements, and by the reference.
 
-`training` is the corruption of the training data, or `same`: a model for each mask, trained on what that mask measures.
+`training` is the corruption of the training data. One model of each kind restores all masks.
 """
 
 import itertools
@@ -67,20 +67,14 @@ def _method(plan: Plan) -> dict[str, Any]:
 
 def asked(plan: Plan, case: Case) -> dict[str, Any]:
     wanted = {key: value for key, value in plan.chosen.items() if key not in ("seeds", "preset", "settings", "shown")}
-    wanted |= {"measured": _measuring(plan, case), "noise": _noise(plan), "method": _method(plan)}
+    wanted |= {"measured": plan.common["training"], "noise": _noise(plan), "method": _method(plan)}
     wanted |= {"training": training(*settings_of(plan, case.model, case.seed))}
     return {"model": case.model, "mask": dict(case.mask), "seed": case.seed, "asked": digest(wanted)}
 
 
-def _measuring(plan: Plan, case: Case) -> dict[str, Any]:
-    """The corruption of the training data."""
-    return dict(case.mask) if plan.common["training"] == "same" else plan.common["training"]
-
-
-def train(plan: Plan, model: str, seed: int, work: Work, measuring: dict[str, Any] | None = None) -> Path:
-    """On data measured by the corruption `measuring`; by default by that of the plan."""
+def train(plan: Plan, model: str, seed: int, work: Work) -> Path:
     chosen = plan.chosen
-    files = work.measured(chosen["images"], measuring or plan.common["training"], chosen["sigma"])
+    files = work.measured(chosen["images"], plan.common["training"], chosen["sigma"])
     return work.trained(files, *settings_of(plan, model, seed))
 
 
@@ -93,7 +87,7 @@ def settings_of(plan: Plan, model: str, seed: int) -> tuple[str, dict[str, Any]]
 
 
 def compute(plan: Plan, case: Case, work: Work) -> list[dict[str, Any]]:
-    run = train(plan, case.model, case.seed, work, _measuring(plan, case))
+    run = train(plan, case.model, case.seed, work)
     test = work.measured(plan.chosen["test"], dict(case.mask), _noise(plan))
     method = _method(plan)
     by = {"method": "ddrm"} if "eta" in method else {}  # as the paper; `_about_method` says it

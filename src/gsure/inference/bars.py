@@ -13,7 +13,7 @@ from torch import Tensor
 
 from gsure.basis import Basis
 from gsure.data.chunks import read_records, write_records
-from gsure.data.measurements import evenly_spread
+from gsure.data.source import evenly_spread
 from gsure.display import Bar
 from gsure.inference.guard import mean_and_std
 from gsure.inference.hidden import CHECK_DRAWS, Batches, Checker, Hidden, learn

@@ -9,7 +9,8 @@ import torch
 from torch import Tensor, nn
 
 from gsure.basis import Basis
-from gsure.data.measurements import Measurements, evenly_spread
+from gsure.data.measurements import Measurements
+from gsure.data.source import evenly_spread
 from gsure.display import bar
 from gsure.files import record_request
 from gsure.inference.bars import Calibrator

@@ -17,7 +17,7 @@ from jaxtyping import Bool, Float
 from torch import Tensor
 
 from gsure.basis import Basis
-from gsure.data.measurements import evenly_spread
+from gsure.data.source import evenly_spread
 from gsure.gaussian import About, Gaussian, with_conjugates
 from gsure.measurement import Measurement, Partner, draw_hidden
 from gsure.random import Stream, keyed_generator

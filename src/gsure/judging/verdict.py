@@ -13,7 +13,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from gsure.data.measurements import evenly_spread
+from gsure.data.source import evenly_spread
 from gsure.display import with_error
 from gsure.gaussian import About
 from gsure.measurement import Measurement, draw_hidden

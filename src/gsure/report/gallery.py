@@ -9,7 +9,8 @@ import torch
 from torch import Tensor
 
 from gsure.basis import Basis
-from gsure.data.measurements import Measurements, Signals, evenly_spread, open_clean, open_measurements
+from gsure.data.measurements import Measurements, Signals, open_clean, open_measurements
+from gsure.data.source import evenly_spread
 from gsure.display import number
 from gsure.plotting import mosaics, root_sum_of_squares
 from gsure.plotting.mosaics import Picture

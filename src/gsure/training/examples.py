@@ -8,7 +8,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from gsure.data.measurements import Measurements, Signals, evenly_spread
+from gsure.data.measurements import Measurements, Signals
+from gsure.data.source import evenly_spread
 from gsure.measurement import Measurement
 from gsure.random import Generators, uniform
 from gsure.training.settings import Settings

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 import numpy as np
 from accelerate import Accelerator
 
-from gsure.data.measurements import evenly_spread
+from gsure.data.source import evenly_spread
 from gsure.display import say
 from gsure.gaussian import About, Fitted, fit_gaussian, load_gaussian, save_gaussian
 from gsure.measurement import Measurement

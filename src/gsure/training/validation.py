@@ -17,7 +17,7 @@ import torch
 from accelerate import Accelerator
 from torch import Tensor
 
-from gsure.data.measurements import evenly_spread
+from gsure.data.source import evenly_spread
 from gsure.denoiser import BaseDenoiser, evaluating
 from gsure.display import say
 from gsure.divergence import Divergence

@@ -7,7 +7,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from gsure.data.measurements import evenly_spread
+from gsure.data.source import evenly_spread
 
 MAX_SIDE = 8
 """Side of a window, as in the paper, but at most half the side of the signal, so that there are several windows."""
