@@ -265,8 +265,8 @@ def fit_to_budget(
         needed = math.ceil((began + 2 * MIN_STEPS * first / (1 - RESERVED)) / 60 + 0.5)
         raise ValueError(
             f"{settings.minutes:g} minutes are too short: preparing took {duration(began)}, a step takes {first:.2g} s, and "
-            f"at least {MIN_STEPS} steps are needed for one checkpoint that means anything. Give at least {needed} minutes, or "
-            "a number of steps."
+            f"at least {MIN_STEPS} steps are needed for one checkpoint that means anything. Give at least {needed} minutes, "
+            "or a number of steps."
         )
     rhythm = {choice.name: choice.value for choice in _rhythm(steps)}
     return dataclasses.replace(settings, steps=steps, warmup=min(settings.warmup, steps // 10), **changes, **rhythm)
