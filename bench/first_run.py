@@ -2,13 +2,14 @@
 
     python bench/first_run.py brains brains64.npz [--seeds N]    lines of k-space at R = 4, three kinds of images
     python bench/first_run.py default brains64.npz --minutes 15 [--seeds N]    the same images, with a trained network
+    python bench/first_run.py images NAME=SOURCE:SIZE ... --minutes 5    missing patches of images: with a trained network
     python bench/first_run.py base brains64.npz                  what the Gaussian costs in a training step of these
     python bench/first_run.py large volume.nii.gz                320 × 320, 1,000 slices: time and memory
     python bench/first_run.py small [IDX-FILE]                   patches of digits and of Fashion-MNIST 16 × 16
 
 `brains64.npz` has uint8 images `train` and `test`. PSNR in dB is the mean over test images; "object" counts pixels above a
 tenth of the largest magnitude. The strength of total variation and the options of the Gaussian are chosen by hidden entries:
-no clean image is used. One thread, except for `default`, where training takes what is fastest.
+no clean image is used. One thread, except for `default` and `images`, where training takes what is fastest.
 """
 
 import argparse
@@ -25,6 +26,7 @@ from torch import Tensor
 
 import gsure
 from gsure.corruption import Corruption, Lines, Patches
+from gsure.data.measurements import Measurements
 from gsure.data.nifti import Nifti
 from gsure.data.source import Sample, Source
 from gsure.data.sources import open_source
@@ -36,6 +38,7 @@ from gsure.metrics.images import psnr, psnr_in_object
 from gsure.training.run import peak_memory
 
 SIGMA, ACCELERATION, HELD_OUT, BATCH = 0.01, 4.0, 48, 500
+SIGMA_IMAGES, FASHION, MOST = 0.02, 16, 10_000
 LARGE, SLICES, TIMED = 320, 1000, 8
 EPOCH, STEP = 448, 16
 """Measurements, and those in a step: all are seen often, as in a real run."""
@@ -121,23 +124,49 @@ def default(path: Path, seeds: list[int], minutes: float, tracks: list[str], fol
     for track, seed in itertools.product(tracks, seeds):
         (_, learned_from), (clean, shown) = read_brains(path, track == "phase", torch.Generator().manual_seed(seed))
         data, test = (in_memory(measurement) for measurement in (learned_from, shown))
-        chosen = gsure.choose_settings(data, {"minutes": minutes, "seed": seed})
-        torch.set_num_threads(chosen.threads)
-        began = time.perf_counter()
-        run = gsure.train(data, folder / f"{track}-{seed}", chosen.settings)
+        train_and_compare(data, test, clean, minutes, seed, folder / f"{track}-{seed}")
+
+
+def train_and_compare(
+    data: Measurements, test: Measurements, clean: Tensor, minutes: float, seed: int, run_folder: Path
+) -> None:
+    chosen = gsure.choose_settings(data, {"minutes": minutes, "seed": seed})
+    torch.set_num_threads(chosen.threads)
+    began, is_complex = time.perf_counter(), bool(data.header["complex"])
+    run = gsure.train(data, run_folder, chosen.settings)
+    print(
+        f"{run_folder.name}: {(time.perf_counter() - began) / 60:.1f} minutes with {chosen.threads} threads, "
+        f"{run.config.settings.steps} steps. {run.summary()['verdict']}"
+    )
+    restored = gsure.restore(run, test, method="mean", draws=1, steps=1)
+    found = {
+        name: as_pairs(signals.raw()[:, 0]) if is_complex else signals.raw()
+        for name, signals in restored.signals.items()
+    }
+    scores = {name: psnr(x, clean, is_complex) for name, x in found.items()}
+    for name in ("baseline", "total_variation", "gaussian", "mean"):
+        ahead = scores["mean"] - scores[name]
         print(
-            f"{track}, seed {seed}: {(time.perf_counter() - began) / 60:.1f} minutes with {chosen.threads} threads, "
-            f"{run.config.settings.steps} steps. {run.summary()['verdict']}"
+            f"    {name:<16} {float(scores[name].mean()):.2f} dB; the network is better by "
+            f"{float(ahead.mean()):.2f} ± {float(ahead.std() / len(ahead) ** 0.5):.2f} dB",
+            flush=True,
         )
-        restored = gsure.restore(run, test, method="mean", draws=1, steps=1)
-        scores = {name: psnr(as_signal(signals), clean, True) for name, signals in restored.signals.items()}
-        for name in ("baseline", "total_variation", "gaussian", "mean"):
-            ahead = scores["mean"] - scores[name]
-            print(
-                f"    {name:<16} {float(scores[name].mean()):.2f} dB; the network is better by "
-                f"{float(ahead.mean()):.2f} ± {float(ahead.std() / len(ahead) ** 0.5):.2f} dB",
-                flush=True,
-            )
+
+
+def images(cases: list[str], seeds: list[int], minutes: float, folder: Path) -> None:
+    """Like `default`, for patches of SIZE pixels, of which 40 % are missing. The last tenth of the images is the test."""
+    for case, seed in itertools.product(cases, seeds):
+        name, _, asked = case.partition("=")
+        path, _, size = asked.rpartition(":")
+        source = open_source(path, **({"size": FASHION} if path.startswith("idx:") else {}))
+        x = torch.stack([torch.from_numpy(source[k].x) for k in range(min(len(source), MOST))])
+        shown = Patches(p=0.4, size=int(size)).apply(x, SIGMA_IMAGES, torch.Generator().manual_seed(seed))
+        first, unit = len(x) - len(x) // 10, (int(size), int(size))
+        data, test = (
+            gsure.from_arrays(part.ybar, part.mask, SIGMA_IMAGES, scale=1, unit=unit, verbose=False)
+            for part in (shown[:first], shown[first:])
+        )
+        train_and_compare(data, test, x[first:], minutes, seed, folder / f"{name}-{seed}")
 
 
 def base(path: Path, tracks: list[str], folder: Path) -> None:
@@ -168,10 +197,6 @@ def base(path: Path, tracks: list[str], folder: Path) -> None:
             f"{track}: {run.denoiser.base.__class__.__name__}, {1e3 * last['with']:.0f} ms a step of {STEP}; "
             f"{last['with'] / last['without']:.3f} times as long as without"
         )
-
-
-def as_signal(signals: gsure.Signals) -> Tensor:
-    return as_pairs(signals.raw()[:, 0])
 
 
 def in_memory(measurement: Measurement) -> gsure.Measurements:
@@ -240,7 +265,7 @@ def small(fashion: str | None) -> None:
     if fashion is not None:
         sources["fashion16"] = open_source(f"idx:{fashion}", size=16)
     for name, source in sources.items():
-        n = min(len(source), 10_000)
+        n = min(len(source), MOST)
         x = torch.stack([torch.from_numpy(source[k].x) for k in range(n)])
         patches, generator = Patches(p=0.4, size=sizes[name]), torch.Generator().manual_seed(0)
         measurement = patches.apply(x, 0.02, generator)
@@ -253,31 +278,33 @@ def small(fashion: str | None) -> None:
 
 def main(arguments: list[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("what", choices=("brains", "default", "base", "large", "small"))
-    parser.add_argument("path", nargs="?")
+    parser.add_argument("what", choices=("brains", "default", "images", "base", "large", "small"))
+    parser.add_argument("paths", nargs="*")
     parser.add_argument("--seeds", type=int, default=3)
     parser.add_argument("--first-seed", type=int, default=0)
     parser.add_argument("--minutes", type=float, default=15.0)
     parser.add_argument("--tracks", nargs="+", default=["phase", "real"])
     parser.add_argument("--out", help="folder that keeps the trained runs")
     options = parser.parse_args(arguments)
-    if options.what != "default":
+    if options.what not in ("default", "images"):
         torch.set_num_threads(1)
-    match options.what:
-        case "brains":
-            brains(Path(options.path), options.seeds)
-        case "default":
-            seeds = list(range(options.first_seed, options.first_seed + options.seeds))
-            with tempfile.TemporaryDirectory() as temporary:
-                folder = Path(options.out or temporary)
-                default(Path(options.path), seeds, options.minutes, options.tracks, folder)
-        case "base":
-            with tempfile.TemporaryDirectory() as temporary:
-                base(Path(options.path), options.tracks, Path(temporary))
-        case "large":
-            large(Path(options.path))
-        case "small":
-            small(options.path)
+    path = options.paths[0] if options.paths else None
+    seeds = list(range(options.first_seed, options.first_seed + options.seeds))
+    with tempfile.TemporaryDirectory() as temporary:
+        folder = Path(options.out or temporary)
+        match options.what:
+            case "brains":
+                brains(Path(path), options.seeds)
+            case "default":
+                default(Path(path), seeds, options.minutes, options.tracks, folder)
+            case "images":
+                images(options.paths, seeds, options.minutes, folder)
+            case "base":
+                base(Path(path), options.tracks, folder)
+            case "large":
+                large(Path(path))
+            case "small":
+                small(path)
 
 
 if __name__ == "__main__":

@@ -81,7 +81,7 @@ def test_floor(monkeypatch, capsys):
 
 def test_first_run(monkeypatch, capsys, tmp_path):
     script = load("bench/first_run.py")
-    for name, value in {"HELD_OUT": 8, "LARGE": 16, "SLICES": 60, "TIMED": 2}.items():
+    for name, value in {"HELD_OUT": 8, "LARGE": 16, "SLICES": 60, "TIMED": 2, "MOST": 60, "EPOCH": 32}.items():
         monkeypatch.setattr(script, name, value)
     monkeypatch.setattr(script.fitting, "EM_SAMPLES", (40, 40))
     images = np.random.default_rng(0).integers(0, 255, (80, 16, 16)).astype(np.uint8)
@@ -95,7 +95,8 @@ def test_first_run(monkeypatch, capsys, tmp_path):
     )
     script.main(["default", str(tmp_path / "b.npz"), "--seeds", "1", "--tracks", "real"])
     assert capsys.readouterr().out.count("the network is better by") == 4
-    monkeypatch.setattr(script, "EPOCH", 32)
+    script.main(["images", "digits=digits:2", "--seeds", "1"])
+    assert capsys.readouterr().out.count("the network is better by") == 4
     monkeypatch.setattr(script.gsure, "choose_settings", lambda data, _, timed: choose(data, quick, timed=timed))
     script.main(["base", str(tmp_path / "b.npz"), "--tracks", "real"])
     assert "times as long as without" in capsys.readouterr().out

@@ -254,8 +254,8 @@ INCOMPLETE_ONLY = ("mask_conditioned", "hide", "impute_at", "impute_count", "imp
 def read_preset(name: str, changes: Mapping[str, Any] = MappingProxyType({})) -> dict[str, Any]:
     """The settings of a preset, with changes. Trained on clean or naive data, it has no use for those of incomplete data.
 
-    >>> read_preset("fashion16")["hide"], "hide" in read_preset("fashion16", {"train_on": "clean"})
-    (0.2, False)
+    >>> read_preset("fashion16")["impute_at"], "impute_at" in read_preset("fashion16", {"train_on": "clean"})
+    ((0,), False)
     """
     if name not in preset_names():
         near = difflib.get_close_matches(name, preset_names(), n=1, cutoff=0.4)
