@@ -2,7 +2,9 @@
 
 import dataclasses
 import json
+import re
 
+import nibabel
 import numpy as np
 import pytest
 import torch
@@ -200,3 +202,22 @@ def test_a_network_without_its_gaussian_is_refused(files, tmp_path):
     run.gaussian.unlink()
     with pytest.raises(ValueError, match=r"gaussian.safetensors is missing: the network of"):
         gsure.load(run)
+
+
+def test_a_folder_of_nifti_volumes_leads_to_a_verdict(tmp_path, capsys):
+    """What a new user types, at tiny scale."""
+    generator = np.random.default_rng(0)
+    for name in "abcdef":
+        coarse = torch.from_numpy(generator.uniform(0, 900, (1, 1, 8, 4, 5)))
+        volume = torch.nn.functional.interpolate(coarse, (40, 20, 25), mode="trilinear")[0, 0].numpy()
+        nibabel.save(nibabel.Nifti1Image(volume.astype(np.float32), np.diag([2, 2, 3, 1])), tmp_path / f"{name}.nii.gz")
+    data, out = str(tmp_path / "scans.h5"), str(tmp_path / "run")
+    simulate = ["--source.complex", "true", "--corruption", "lines", "--R", "2", "--sigma", "0.02"]
+    assert main(["corrupt", str(tmp_path), data, *simulate]) == 0
+    changes = {**SMALL, "held_out": 0.4, "validate_on": 50}
+    options = [word for name, value in changes.items() for word in (f"--{name.replace('_', '-')}", str(value))]
+    options = [word.replace("(", "[").replace(")", "]") for word in options]
+    assert main(["train", data, "--out", out, *options]) == 0
+    assert re.search(r"(Better|Worse|Not better) than (no model|total variation)", capsys.readouterr().out)
+    assert main(["restore", out, data, "--limit", "2", "--draws", "2", "--steps", "3", "--out", f"{out}-restored"]) == 0
+    assert "verdict" in capsys.readouterr().out
