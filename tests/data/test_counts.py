@@ -105,6 +105,7 @@ def test_counts_are_restored_in_their_units(here):
     tifffile.imwrite("z.tif", z)
     assert cli.main(["import", "tiff", "z.tif", "z.h5", "--gain", "2", "--read-noise", "1"]) == 0
     data = gsure.open("z.h5")
+    assert data.black == 0  # counts of zero are shown as black, not as grey
     transform = transform_of(data.header)
     assert transform == Anscombe(2.0, 1.0)
     np.testing.assert_allclose(data[:].ybar[:, 0] * data.scales()[0], transform.forward(z), rtol=1e-4)

@@ -399,7 +399,7 @@ def test_complete_measurements_and_a_single_draw_are_described_as_what_they_are(
     gsure.save(tmp_path / "d.h5", gsure.from_arrays(x, 1, 0.1, verbose=False))
     settings = dataclasses.replace(QUICK, steps=5, log_every=3, held_out=0.0, checkpoint_every=5)
     gsure.train(tmp_path / "d.h5", tmp_path / "run", settings)
-    options = {"baselines": False, "calibration": "none", "panels": 1, "limit": 3, "steps": 3}
+    options = {"calibration": "none", "panels": 1, "limit": 3, "steps": 3}
     gsure.restore(tmp_path / "run", tmp_path / "d.h5", tmp_path / "restored", draws=1, **options)
     write_report(tmp_path)
     text = words(tmp_path / "report.html")
@@ -408,6 +408,7 @@ def test_complete_measurements_and_a_single_draw_are_described_as_what_they_are(
     assert "From left to right: measured, restored, one draw." in text
     assert "Uncertainty" not in text
     assert "Training is at step" not in text
+    assert "too good" not in text  # there is no verdict that could be
     assert (tmp_path / "restored" / "panels" / "00000.png").is_file()
 
 

@@ -308,6 +308,10 @@ def test_one_group_only_trains_without_validation(tmp_path):
     gsure.train(tmp_path / "d.h5", tmp_path / "run", dataclasses.replace(settings, held_out=0.0))
     assert not Run(tmp_path / "run").best.exists()
     assert gsure.load(tmp_path / "run").schedule.T == 1000
+    choices = gsure.choose_settings(gsure.open(tmp_path / "d.h5"), timed=False).choices
+    (held_out,) = (choice for choice in choices if choice.name == "held_out")
+    assert held_out.value == 0
+    assert held_out.reason.startswith("all measurements are of one group")
 
 
 # On the way

@@ -82,7 +82,7 @@ class Images(Source):
         if (image.height, image.width) != self.shape[1:]:
             raise ValueError(
                 f"{name} in {self.path} is {_size(image)}, but {self.files[0]} is {self.shape[1]}x{self.shape[2]}: give size "
-                "or crop to make them equal."
+                "or crop (--source.size, --source.crop) to make them equal."
             )
         if self.gray is None and self.shape[0] == 1 and image.mode == "RGB":
             raise ValueError(

@@ -229,8 +229,8 @@ def draw(data: Measurements, path: Path, clean: Signals | None = None, columns: 
     columns = min(columns, len(data))
     measurement = data[:columns]
     is_complex = data.header["complex"]
-    rows = {} if clean is None else {"clean": [as_picture(x, is_complex) for x in clean[:columns]]}
-    rows["measured"] = [as_picture(x, is_complex) for x in data.basis.to_signal(measurement.ybar)]
+    rows = {} if clean is None else {"clean": [as_picture(x, is_complex, data.black) for x in clean[:columns]]}
+    rows["measured"] = [as_picture(x, is_complex, data.black) for x in data.basis.to_signal(measurement.ybar)]
     if data.basis.is_signal:  # then missing entries are pixels
         kept = measurement.mask.expand_as(measurement.ybar).amax(1)
         rows["measured"] = [tint_missing(x, here) for x, here in zip(rows["measured"], kept, strict=True)]

@@ -136,6 +136,13 @@ class Stored(Dataset):
     def offsets(self) -> np.ndarray:
         return self._read("offset", self.indices)
 
+    @property
+    def black(self) -> float:
+        """What a black pixel of a real image is: -1, or 0 if raw values were only divided by a scale."""
+        some = self.indices[:1]
+        is_divided = len(some) and self._read("offset", some)[0] == 0 and self._read("scale", some)[0] != 1
+        return 0.0 if is_divided else -1.0
+
     def fingerprint(self) -> str:
         """Identifies what the file holds: from how it was made, how much there is, and the values of some samples."""
         some = self._positions(evenly_spread(FINGERPRINT_SAMPLES, len(self)))

@@ -103,7 +103,7 @@ class Slices(Source):
         if different and self.size is None and not self.any_size:
             raise ValueError(
                 f"Slices of {different[0].group} are {self._plane_shape(different[0])}, those of {volumes[0].group} {shape}: "
-                "give size to make them equal, or read them separately."
+                "give size (--source.size) to make them equal, or read them separately."
             )
         height, width = (self.size, self.size) if self.size else shape
         self._set(

@@ -174,7 +174,8 @@ def _draw_panels(folder: Path, restored: Restored, clean: Signals | None, panels
         pictures = {kind: signals[shown] for kind, signals in restored.signals.items()}
         if clean is not None:
             pictures["clean"] = clean[shown]
-        draw_panel(folder / "panels", pictures, restored.signals["mean"].header["complex"])
+        mean = restored.signals["mean"]
+        draw_panel(folder / "panels", pictures, mean.header["complex"], mean.black)
 
 
 def _write_summary(

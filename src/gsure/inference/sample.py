@@ -132,6 +132,7 @@ def make_sampler(
 
 
 def draw_grid(path: Path, samples: Signals, title: str, rows: int = 8, columns: int = 8) -> None:
-    pictures = [as_picture(x, samples.header["complex"]) for x in samples[: min(len(samples), rows * columns)]]
+    first = samples[: min(len(samples), rows * columns)]
+    pictures = [as_picture(x, samples.header["complex"], samples.black) for x in first]
     lines = [("", pictures[first : first + columns]) for first in range(0, len(pictures), columns)]
     draw_rows(path, lines, f"{title} (gsure {gsure.__version__})", width=0.8)

@@ -219,7 +219,7 @@ class Work:
         shares = {
             f"hidden entries, {in_words(kind)}": f"{value:.2f} dB" for kind, value in predictions.decibels().items()
         }
-        if setup.is_training_data:
+        if setup.is_training_data and predictions.errors:
             shares["verdict is too good"] = (
                 "the model learned from most of these measurements, and also from what was hidden now; the verdict of gsure "
                 "train is from measurements that were held out"

@@ -25,17 +25,17 @@ MISSING = (0.55, 0.70, 0.90)
 """Blue, which neither grey images nor faces contain."""
 
 
-def as_picture(x: Tensor, is_complex: bool) -> Tensor:
+def as_picture(x: Tensor, is_complex: bool, black: float = -1.0) -> Tensor:
     """A signal (c, h, w) as a picture. Complex images are shown as min-max normalised magnitudes, as in the paper.
 
-    For real images, -1 is black and 1 is white, unless more than a few pixels are darker or brighter.
+    For real images, 1 is white, unless more than a few pixels are darker than `black` or brighter than 1.
     """
     if is_complex:
         magnitude = torch.linalg.vector_norm(x, dim=0)
         return (magnitude - magnitude.min()) / (magnitude.max() - magnitude.min()).clamp(min=1e-12)
     darkest, brightest = x.quantile(FEW), x.quantile(1 - FEW)
-    black, white = darkest.clamp(max=-1), brightest.clamp(min=1)
-    x = (x.clamp(black, white) - black) / (white - black)
+    darkest, white = darkest.clamp(max=black), brightest.clamp(min=1)
+    x = (x.clamp(darkest, white) - darkest) / (white - darkest)
     return x.movedim(0, -1) if len(x) == 3 else x[0]
 
 
@@ -96,7 +96,7 @@ def draw_rows(path: Path, rows: Sequence[tuple[str, Sequence[Tensor]]], title: s
     save_png(figure, path, dpi=120)
 
 
-def draw_panel(folder: Path, signals: Mapping[str, Tensor], is_complex: bool) -> None:
+def draw_panel(folder: Path, signals: Mapping[str, Tensor], is_complex: bool, black: float = -1.0) -> None:
     """A PNG for each sample: baseline, mean, one draw and standard deviation; with "clean", also the truth and the error.
 
     The standard deviations and errors of all samples share one colour scale, so you can compare panels (as in the paper).
@@ -116,7 +116,7 @@ def draw_panel(folder: Path, signals: Mapping[str, Tensor], is_complex: bool) ->
         figure = new_figure(1.9 * columns + 0.5, 2.2)
         axes = figure.subplots(1, columns)
         for ax, x in zip(axes, shown.values(), strict=False):
-            _show(ax, as_picture(x[k], is_complex))
+            _show(ax, as_picture(x[k], is_complex, black))
         for ax, values in zip(axes[len(shown) :], maps.values(), strict=True):
             image = _show(ax, values[k], "magma", largest)
         for ax, name in zip(axes, [*shown, *maps], strict=True):

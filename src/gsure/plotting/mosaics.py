@@ -30,12 +30,14 @@ def shrink(x: Tensor, side: int) -> Tensor:
     return torch.nn.functional.interpolate(x.flatten(1, -3), target, mode="area").unflatten(1, x.shape[1:-2])
 
 
-def as_pictures(x: Tensor, is_complex: bool, side: int, kept: Tensor | None = None) -> list[Tensor]:
+def as_pictures(
+    x: Tensor, is_complex: bool, side: int, kept: Tensor | None = None, *, black: float = -1.0
+) -> list[Tensor]:
     """Signals (b, c, h, w) as small pictures, blue where `kept` (b, h, w) is 0.
 
     Computes magnitudes before it averages: the average of complex numbers with different phases would be too dark.
     """
-    pictures = torch.stack([as_picture(one, is_complex) for one in x])
+    pictures = torch.stack([as_picture(one, is_complex, black) for one in x])
     if pictures.ndim == 4:  # colours last
         small = list(shrink(pictures.movedim(-1, 1), side).movedim(1, -1))
     else:

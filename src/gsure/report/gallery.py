@@ -112,7 +112,9 @@ class Gallery:
         if drawn := next((d for d in self.facts.samples if d.run == run), None):
             x = drawn.signals[""][: min(16, len(drawn.signals[""]))]
             alt = f"{len(x)} complete images that the model generated from noise."
-            picture = mosaics.mosaic(mosaics.as_pictures(x, data_info.is_complex, self.side), 4, alt)
+            picture = mosaics.mosaic(
+                mosaics.as_pictures(x, data_info.is_complex, self.side, black=drawn.signals[""].black), 4, alt
+            )
             never = " The model never saw a complete image." if run.role == "measurements" else ""
             panels.append(Shown("Samples", f"New, complete images generated from noise.{never}", picture))
         if drawn := next((d for d in self.facts.restorations if d.run == run), None):
@@ -144,16 +146,21 @@ class Gallery:
         """Measurements as pictures: missing pixels are blue; missing coefficients of other bases are zero."""
         measurement = data[list(positions)]
         kept = measurement.mask.expand_as(measurement.ybar).amax(1) if data.basis.is_signal else None
-        return mosaics.as_pictures(data.basis.to_signal(measurement.ybar), data.header["complex"], self.side, kept)
+        x = data.basis.to_signal(measurement.ybar)
+        return mosaics.as_pictures(x, data.header["complex"], self.side, kept, black=data.black)
 
     def _columns(self, drawn: Drawn, where: Sequence[int]) -> dict[str, list[Tensor]]:
         """Pictures of some restorations: measured, mean, draw, and clean if it is known."""
-        is_complex, data = drawn.signals["mean"].header["complex"], self.data(drawn.data)
+        mean, data = drawn.signals["mean"], self.data(drawn.data)
         kinds = [kind for kind in drawn.signals if kind != "std"]
-        found = {kind: mosaics.as_pictures(drawn.signals[kind][list(where)], is_complex, self.side) for kind in kinds}
-        found["measured"] = found["baseline"] if data is None else self._measured(data, where)
+        signals = {kind: drawn.signals[kind][list(where)] for kind in kinds}
         if (truth := self._truth(drawn, where)) is not None:
-            found["clean"] = mosaics.as_pictures(truth, is_complex, self.side)
+            signals["clean"] = truth
+        found = {
+            kind: mosaics.as_pictures(x, mean.header["complex"], self.side, black=mean.black)
+            for kind, x in signals.items()
+        }
+        found["measured"] = found["baseline"] if data is None else self._measured(data, where)
         return found
 
     def _truth(self, drawn: Drawn, where: Sequence[int]) -> Tensor | None:
@@ -186,7 +193,7 @@ class Gallery:
 
     def _grid(self, title: str, words: str, signals: Signals, alt: str) -> Shown:
         n = min(len(signals), self.columns * self.rows)
-        tiles = mosaics.as_pictures(signals[:n], signals.header["complex"], self.side)
+        tiles = mosaics.as_pictures(signals[:n], signals.header["complex"], self.side, black=signals.black)
         first = f"The first {n} of {number(len(signals))}; {words}."
         return Shown(title, first, mosaics.mosaic(tiles, self.columns, alt))
 

@@ -107,7 +107,7 @@ def _choose(data: Measurements, info: DataInfo, device: torch.device, changes: M
         Choice("beta_2", 0.99, "follows gradients that change quickly in a short run"),
         Choice("weight_decay", 0.01, "the usual one of AdamW"),
         Choice("ema", 0.998, "averages the last 500 steps at most"),
-        Choice("held_out", _held_out(data), "to choose the best checkpoint, and for the verdict"),
+        _choose_held_out(data),
     ]
     if never := int((data.coverage == 0).sum()):
         reason = f"{never} of {data.coverage.numel()} entries are never measured: the model can only guess them"
@@ -194,14 +194,15 @@ def _rhythm(steps: int) -> list[Choice]:
     ]
 
 
-def _held_out(data: Measurements) -> float:
+def _choose_held_out(data: Measurements) -> Choice:
     """A share of the groups that has enough measurements, and leaves most for training."""
     least, most = HELD_OUT
     groups = len(set(data.groups()))
-    if groups == 1:  # a volume is not divided
-        return 0.0
+    if groups == 1:
+        return Choice("held_out", 0.0, "all measurements are of one group, such as a volume, which is not divided")
     wanted = min(most, max(least, len(data) // 20))
-    return round(min(0.2, max(wanted / len(data), 1.0 / groups)), 4)
+    share = round(min(0.2, max(wanted / len(data), 1.0 / groups)), 4)
+    return Choice("held_out", share, "to choose the best checkpoint, and for the verdict")
 
 
 def _fastest(settings: Settings, info: DataInfo, is_signal: bool) -> tuple[int, Literal["float32", "bf16"], str]:

@@ -225,7 +225,7 @@ def draw_samples(
     noise = generators(examples.settings.seed, Stream.PREVIEW_SAMPLES, indices=range(n))
     steps = min(25, denoiser.schedule.T)
     x = data.basis.to_signal(dpm(denoiser, (n, *data.shape), steps, "quadratic", generator=noise)).cpu()
-    pictures = [as_picture(sample, data.header["complex"]) for sample in x]
+    pictures = [as_picture(sample, data.header["complex"], data.black) for sample in x]
     lines = [("", pictures[row * columns :][:columns]) for row in range(rows)]
     draw_rows(path, lines, f"samples after {step:,} steps ({steps} sampling steps)")
 
@@ -240,7 +240,7 @@ def draw_denoised(path: Path, denoiser: BaseDenoiser, held_out: Examples, step: 
     measurement, input = pair.target, pair.target if pair.input is None else pair.input
 
     def pictures(xbar: torch.Tensor) -> list[torch.Tensor]:
-        return [as_picture(x, data.header["complex"]) for x in data.basis.to_signal(xbar).cpu()]
+        return [as_picture(x, data.header["complex"], data.black) for x in data.basis.to_signal(xbar).cpu()]
 
     measured = pictures(measurement.ybar)
     if data.basis.is_signal:
