@@ -152,13 +152,19 @@ def _summary(values: dict[str, Tensor], edges: list[int], groups: Tensor) -> dic
 def standard_error(deviations: Tensor, groups: Tensor) -> Tensor:
     """Of a mean over samples, given their deviations from it; those of one group (a volume) need not be independent.
 
+    Of a single group it is not known: 0.
+
     >>> independent = standard_error(torch.tensor([[1.0], [-1.0], [1.0], [-1.0]]), torch.tensor([0, 1, 2, 3]))
     >>> round(float(independent), 4) == round((4 / 3) ** 0.5 / 4**0.5, 4)
     True
+    >>> standard_error(torch.tensor([[0.3], [-0.3]]), torch.tensor([0, 0]))
+    tensor([0.])
     """
     count = int(groups.max()) + 1
+    if count == 1:
+        return torch.zeros_like(deviations[0])
     by_group = torch.zeros(count, deviations.shape[1], dtype=deviations.dtype).index_add(0, groups, deviations)
-    return (by_group**2).sum(0).sqrt() / len(deviations) * (count / max(1, count - 1)) ** 0.5
+    return (by_group**2).sum(0).sqrt() / len(deviations) * (count / (count - 1)) ** 0.5
 
 
 def judge_run(run: Run, prior: Fitted, examples: Examples, accelerator: Accelerator, progress: bool = False) -> str:
