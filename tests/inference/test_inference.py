@@ -167,9 +167,9 @@ def test_a_command_that_was_interrupted_before_its_first_result_can_be_typed_ane
 def test_a_verdict_on_training_data_is_said_to_be_too_good(files):
     for measurements, learned_from in (("d.h5", True), ("more.h5", False)):
         for given in (files / measurements, gsure.open(files / measurements)):
-            restored = gsure.restore(files / "run", given, limit=40, method="gaussian")
+            restored = gsure.restore(files / "run", given, limit=64, method="gaussian")
             assert ("verdict is too good" in restored.summary) == learned_from
-    assert repr(restored).startswith("Restored(40 restorations in memory, verdict=")
+    assert repr(restored).startswith("Restored(64 restorations in memory, verdict=")
 
 
 def test_nor_restorations_of_a_file_that_was_made_anew(files, tmp_path):
