@@ -33,6 +33,25 @@ def test_a_unet_trains_and_restores_at_this_size(size, patch, tmp_path, monkeypa
     assert bool(restored.mean.isfinite().all())
 
 
+def test_a_run_refuses_other_sizes_and_a_bare_network_takes_them(tmp_path):
+    rng = np.random.Generator(np.random.PCG64(0))
+
+    def images(*size: int) -> gsure.Measurements:
+        x = rng.normal(size=(2, 1, *size)).astype(np.float32)
+        return gsure.from_arrays(x, rng.random(x.shape) < 0.6, 0.1, basis=gsure.Identity(), verbose=False)
+
+    network = gsure.unet((16, 16), 1, 8, (1, 2), (), groups=4)
+    denoiser = gsure.Denoiser(network, gsure.Schedule.for_noise(0.1), gsure.Identity())
+    options = {"draws": 1, "steps": 2, "baselines": False, "calibration": "none"}
+    assert gsure.restore(denoiser, images(33, 47), **options).mean.shape == (2, 1, 33, 47)
+    settings = Settings(
+        width=8, multipliers=(1, 2), groups=4, steps=1, batch=2, held_out=0.0, coverage_weighting=False, picture_every=0
+    )
+    run = gsure.train(images(16, 16), tmp_path / "run", settings)
+    with pytest.raises(ValueError, match=r"trained on signals of shape \(1, 16, 16\), but those .* have \(1, 33, 47\)"):
+        gsure.restore(run, images(33, 47), **options)
+
+
 # Borders
 
 

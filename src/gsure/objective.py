@@ -79,7 +79,7 @@ class Objective:
             raise ValueError(
                 f"{never} of {coverage.numel()} entries are never measured (coverage 0), the first at {first}, so nothing "
                 "can be learned about them: add measurements that cover them, or take what a model says there for a guess, "
-                "with --no-coverage-weighting (in Python, coverage=1)."
+                "with --no-coverage-weighting (in Python, coverage_weighting=False, or coverage=1 of an Objective)."
             )
         check_share(self.hide)
         if (self.weighting == "wiener") != (self.variances is not None):
