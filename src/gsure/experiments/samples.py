@@ -24,6 +24,9 @@ COLOURS = {"oracle": "tab:green", "naive": "tab:red", "gsure": "tab:blue", "gsur
 COLOURS |= {"gsure+imputed": "tab:pink", "gsure+levels": "tab:olive", "oracle+levels": "tab:gray"}
 COLOURS |= {"paper": "tab:orange", "gsure-y": "tab:cyan"}
 LABELS = {"oracle": "reference", "oracle+levels": "reference+levels"}
+CLEAN_TRAINED = ("oracle", "oracle+levels")
+OWN_REFERENCE = {"gsure+levels": "oracle+levels"}
+"""The reference with the settings of the model, if that is not `oracle`."""
 """Names in tables and figures, where they differ from the names in the results."""
 TRAINED = {
     "oracle": "on clean, complete images. The paper calls it the oracle, and so does `--only`.",
@@ -165,19 +168,21 @@ def _table(plan: Plan, found: Found) -> list[str]:
         "paper: ÷ reference",
     ]
     lines = [f"| {' | '.join([*head, 'paper: gap closed'])} |", "|---" * (len(head) + 1) + "|"]
-    oracle = [statistics.mean(v) for (b, p) in _groups(found) if b == "oracle" and (v := _values(found, b, p, shown))]
+    references = {
+        b: statistics.mean(v) for b, p in _groups(found) if b in CLEAN_TRAINED and (v := _values(found, b, p, shown))
+    }
     for block, p in _groups(found):
         values = {c: _values(found, block, p, c) for c in calls}
         naive = _values(found, "naive", p, shown)
-        ratio, closed = "", ""
-        if oracle and block != "oracle":
+        ratio, closed, own = "", "", OWN_REFERENCE.get(block, "oracle")
+        if own in references and block not in CLEAN_TRAINED:
             mean = statistics.mean(values[shown])
-            ratio = f"**{mean / oracle[0]:.2f}**"
-            if naive and block != "naive":
-                closed = f"{(statistics.mean(naive) - mean) / (statistics.mean(naive) - oracle[0]):.3f}"
+            ratio = f"**{mean / references[own]:.2f}**"
+            if naive and block != "naive" and own == "oracle":  # there is no naive model of other settings
+                closed = f"{(statistics.mean(naive) - mean) / (statistics.mean(naive) - references[own]):.3f}"
         cells = [
             LABELS.get(block, block),
-            "0" if block == "oracle" else f"{p:g}",
+            "0" if block in CLEAN_TRAINED else f"{p:g}",
             str(len(values[shown])),
             *(with_error(statistics.mean(v), statistics.stdev(v) if len(v) > 1 else None) for v in values.values()),
         ]
@@ -211,8 +216,8 @@ def _notes(plan: Plan, found: Found) -> list[str]:
             "p is the probability that a patch is missing. ± is the standard deviation over seeds."
         )
         ratios = (
-            "*÷ reference* is the distance divided by that of the reference. This is the main result. *Gap closed* is "
-            "(naive - this)/(naive - reference). It is close to 1 whenever naive training is poor, so read the ratio first."
+            "*÷ reference* is the distance divided by that of the reference of the same settings. This is the main result. "
+            "*Gap closed* is (naive - this)/(naive - reference). It is close to 1 whenever naive training is poor, so read the ratio first."
         )
         notes += [wrapped(about), "", wrapped(ratios), "", "| model | trained |", "|---|---|"]
         blocks = dict.fromkeys(block for block, _ in _groups(found))
