@@ -217,8 +217,8 @@ def _notes(plan: Plan, found: Found) -> list[str]:
         )
         ratios = (
             "*÷ reference* is the distance divided by that of the reference of the same settings. This is the main result. "
-            "*Gap closed* is (naive - this)/(naive - reference). It is close to 1 whenever naive training is poor, so read the "
-            "ratio first."
+            "*Gap closed* is (naive - this)/(naive - reference). It is close to 1 whenever naive training is poor, so read "
+            "the ratio first."
         )
         notes += [wrapped(about), "", wrapped(ratios), "", "| model | trained |", "|---|---|"]
         blocks = dict.fromkeys(block for block, _ in _groups(found))
