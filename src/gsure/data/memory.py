@@ -64,10 +64,13 @@ def from_arrays(
     """
     given = {"y": _about(y), "mask": _about(mask), "sigma": _about(sigma), "basis": basis, "scale": _about(scale)}
     request = record_request("from_arrays", given)
+    measured = _numpy("mask", mask)
+    if measured.dtype.kind == "c":
+        raise ValueError("mask is complex, as k-space is: give y first, and then mask, which is 1 where y was measured.")
     values, is_complex, basis, read_y = _values(_numpy("y", y), basis, channels)
     n, shape = len(values), values.shape[1:]
-    kept, read_mask = _broadcast("mask", _numpy("mask", mask), values.shape, is_complex)
-    _refuse_mask(kept)
+    kept, read_mask = _broadcast("mask", measured, values.shape, is_complex)
+    _refuse_mask(kept, values)
     scales = _scales(scale, values, kept, groups, is_complex)
     std, read_sigma = _noise(_numpy("sigma", sigma), values.shape, is_complex, scales)
     values = values / scales.reshape(-1, *[1] * len(shape)).astype(np.float32)
@@ -243,11 +246,13 @@ def _broadcast(name: str, array: np.ndarray, shape: tuple[int, ...], is_complex:
     return array, meaning
 
 
-def _refuse_mask(kept: np.ndarray) -> None:
+def _refuse_mask(kept: np.ndarray, values: np.ndarray) -> None:
     if not np.isin(kept, (0, 1)).all():
         raise ValueError("mask must be 0 (not measured) or 1 (measured), but has other values.")
     if not kept.any():
         raise ValueError("mask is 0 everywhere, so nothing was measured: check whether 0 and 1 are swapped.")
+    if values.any() and not (values * kept).any():
+        raise ValueError("y is 0 wherever mask is 1, as if 0 and 1 were swapped: 1 means measured. Give 1 - mask.")
 
 
 def _noise(sigma: np.ndarray, shape: tuple[int, ...], is_complex: bool, scales: np.ndarray) -> tuple[np.ndarray, str]:
