@@ -232,7 +232,7 @@ def test_restoration_in_one_call_is_not_compared_with_denoising(made, tmp_path):
 
 
 def test_several_restorations_by_one_run_are_told_apart(made, tmp_path):
-    shutil.copytree(made / "runs" / "measurements", tmp_path / "run")
+    shutil.copytree(made / "runs" / "measurements", tmp_path / "measurements")
     for name in ("first", "second"):
         shutil.copytree(made / "restored" / "measurements", tmp_path / name)
     facts = collect(tmp_path)

@@ -66,7 +66,9 @@ def from_arrays(
     request = record_request("from_arrays", given)
     measured = _numpy("mask", mask)
     if measured.dtype.kind == "c":
-        raise ValueError("mask is complex, as k-space is: give y first, and then mask, which is 1 where y was measured.")
+        raise ValueError(
+            "mask is complex, as k-space is: give y first, and then mask, which is 1 where y was measured."
+        )
     values, is_complex, basis, read_y = _values(_numpy("y", y), basis, channels)
     n, shape = len(values), values.shape[1:]
     kept, read_mask = _broadcast("mask", measured, values.shape, is_complex)
