@@ -26,7 +26,7 @@ from gsure.display import number
 from gsure.files import command_line
 
 COMMANDS = {
-    "demo": ("experiments", "Run everything, from corrupting data to the report, on embedded data."),
+    "demo": ("experiments", "Try everything on built-in data: simulate, train, generate, restore, report."),
     "corrupt": ("data", "Simulate measurements of clean signals."),
     "import": ("data", "Convert data that is already measured to a measurement file."),
     "inspect": ("data", "Summarize a measurement file or a run."),
