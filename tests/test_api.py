@@ -197,3 +197,18 @@ def test_a_seed_is_a_generator(plain, files):
     )
     patches, x = gsure.corruption.Patches(p=0.4, size=2), torch.zeros(3, 1, 8, 8)
     assert patches.apply(x, 0.1, 3).ybar.equal(patches.apply(x, 0.1, torch.Generator().manual_seed(3)).ybar)
+
+
+def test_arrays_in_place_of_measurements_or_of_a_run_are_refused_with_the_remedy(plain, files, tmp_path, outside):
+    array, data = np.ones((4, 8, 8)), gsure.open(files / "d.h5")
+    for function in (
+        lambda: gsure.train(array, tmp_path / "run"),
+        lambda: gsure.restore(plain, torch.from_numpy(array)),
+        lambda: gsure.open(array),
+    ):
+        with pytest.raises(TypeError, match=r"is needed here, but a \w+ was given: .*gsure\.from_arrays\(y, mask"):
+            function()
+    for function in (lambda: gsure.restore(data, plain), lambda: gsure.sample(array, 2), lambda: gsure.load(data)):
+        with pytest.raises(TypeError, match=r"A run, .* is needed here, but a \w+ was given: pass what gsure\.train"):
+            function()
+    assert not (tmp_path / "run").exists()

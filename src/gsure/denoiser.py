@@ -157,8 +157,8 @@ class ResidualDenoiser(BaseDenoiser):
 
     with c_i = d std_i / √(std_i² + d²), where d² is the mean variance of an entry: d for a missing entry, and about std_i for
     one that is known well. The network knows the noise level of each entry, and t, that of the noisiest one. Its last layer
-    starts at zero, so that training starts where the Gaussian ends. If the Gaussian has a phase reference u, the network works
-    on images times conj(u), and what it adds is multiplied by u; if images are real, it adds nothing imaginary.
+    starts at zero, so an untrained network returns the mean of the Gaussian. If the Gaussian has a phase reference u, the
+    network works on images times conj(u), and what it adds is multiplied by u; if images are real, it adds nothing imaginary.
 
     One denoiser restores (`estimate`: measured entries at their own noise, nothing of the others), generates (`forward`: all
     entries at the noise of t), and draws what is missing (`estimate`: measured entries at their own noise, the others at a

@@ -14,6 +14,9 @@ if TYPE_CHECKING:
     from rich.progress import Progress, ProgressColumn, Task, TaskID
     from rich.text import Text
 
+AVERAGED = 300.0
+"""Seconds over which a bar averages the speed: with fewer, slow steps have no time left, and a pause makes it jump."""
+
 
 def number(value: Any, digits: int = 4) -> str:
     """
@@ -102,7 +105,8 @@ def bar(description: str, total: int, shown: bool = True, done: int = 0) -> Iter
         TimeRemainingColumn(elapsed_when_finished=True),
         TextColumn("{task.fields[news]}"),
     )
-    with Progress(*columns, console=Console(stderr=True), disable=not shown) as progress:
+    console = Console(stderr=True)
+    with Progress(*columns, console=console, disable=not shown, speed_estimate_period=AVERAGED) as progress:
         yield Bar(progress, progress.add_task(description, total=total, completed=done, news=""))
 
 

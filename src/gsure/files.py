@@ -38,9 +38,10 @@ def open_hdf5(path: str | Path) -> "h5py.File":
     except FileNotFoundError:
         raise FileNotFoundError(f"There is no file {path}.") from None
     except OSError as error:
+        why = "of another format" if "signature not found" in str(error) else f"truncated or damaged ({error})"
         raise ValueError(
-            f"{path} is not a complete HDF5 file: it is truncated or of another format ({error}). To make a measurement file "
-            "from an array, a .cfl or a fastMRI file, use gsure import."
+            f"{path} is not a complete HDF5 file: it is {why}. If it holds an array, images or scans, make a measurement file "
+            "from it with gsure import."
         ) from error
 
 

@@ -11,7 +11,7 @@ from typing import get_args
 
 import pytest
 
-from gsure.cli import COMMANDS, main, make_parser
+from gsure.cli import COMMANDS, main, make_parser, training
 from gsure.cli import experiments as demo_command
 from gsure.data.convert import Kind
 from gsure.data.preparation import Combine
@@ -165,3 +165,15 @@ def choices(command: str, option: str) -> set:
 def test_the_command_line_names_what_the_modules_name(command, option, names):
     """They are written out in cli/, so that --help need not import torch."""
     assert choices(command, option) == set(get_args(names))
+
+
+def test_an_interrupted_training_is_resumed_only_if_there_is_a_run(tmp_path, monkeypatch, capsys):
+    def interrupt(_):
+        raise KeyboardInterrupt
+
+    monkeypatch.setitem(training.COMMANDS, "train", dataclasses.replace(training.COMMANDS["train"], run=interrupt))
+    assert main(["train", "d.h5", "--out", str(tmp_path)]) == 130
+    assert "run the command again to resume or start over" in capsys.readouterr().err
+    (tmp_path / "config.yaml").touch()
+    assert main(["train", "d.h5", "--out", str(tmp_path)]) == 130
+    assert "run the command again with --resume" in capsys.readouterr().err

@@ -184,6 +184,13 @@ IMAGES = np.abs(gsure.Fourier().to_signal(torch.from_numpy(np.stack([kspace().re
         ((kspace(12), 1, np.ones(12)), "one per sample or one per column: reshape it"),
         ((kspace(), 0.5, 0.1), r"mask must be 0 \(not measured\) or 1"),
         ((kspace(), 0, 0.1), "mask is 0 everywhere.*swapped"),
+        ((COLUMNS[None, None], kspace(), 0.1), "mask is complex, as k-space is: give y first, and then mask"),
+        (
+            (kspace() * COLUMNS, 1 - COLUMNS, 0.1),
+            "mask leaves out 100 % of the energy of y, as if 0 and 1 were swapped",
+        ),
+        ((kspace(), np.abs(np.arange(12) - 6) > 2, 0.1), "mask leaves out 100 % of the energy of y, as if"),
+        ((IMAGES * COLUMNS, 1 - COLUMNS, 0.1, gsure.Identity()), "mask leaves out 100 % of the energy of y"),
         ((kspace(),), "mask must be a number or an array.*but is None. Give 1 if everything was measured"),
         (
             (kspace(), 1),

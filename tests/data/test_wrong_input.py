@@ -119,6 +119,13 @@ def test_a_mask_with_zero_and_one_swapped_is_recognised(here, capsys):
     run(capsys, *import_array(FULL, "--mask", "m.npy"))
 
 
+def test_a_mask_and_kspace_in_each_others_place_are_recognised(here, capsys):
+    np.save("k.npy", KSPACE)
+    assert "The mask k.npy is complex, as k-space is: check whether the two files are swapped" in complaint(
+        capsys, *import_array(np.broadcast_to(MASK, KSPACE.shape).astype(float), "--mask", "k.npy")
+    )
+
+
 def test_zeros_are_said_to_be_missing_or_to_be_odd(here, capsys):
     missing = f"{100 * (1 - MASK.mean()):.2g} %"
     text = run(capsys, *import_array(KSPACE))

@@ -202,6 +202,11 @@ def test_a_process_without_a_chunk_of_its_own_waits_for_the_first(files, tmp_pat
 def test_what_is_no_run_or_damaged_is_named(files, tmp_path):
     with pytest.raises(ValueError, match="neither a run of gsure train nor a checkpoint"):
         gsure.sample(tmp_path, 2, tmp_path / "s")
+    for other in (files / "d.h5", files / "c.h5"):
+        with pytest.raises(ValueError, match=r"\.h5 is neither a run .*Give the folder that gsure train wrote"):
+            gsure.restore(other, files / "d.h5")
+    with pytest.raises(ValueError, match="is a run: give the run first, and then the measurements"):
+        gsure.restore(files / "run", files / "run")
     torn = tmp_path / "torn.safetensors"
     torn.write_bytes((files / "run" / "checkpoints" / "best.safetensors").read_bytes()[:-9])
     with pytest.raises(ValueError, match=r"torn\.safetensors is damaged"):

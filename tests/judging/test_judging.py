@@ -172,7 +172,9 @@ def test_what_the_sentence_says():
     )
     assert beaten.is_better is True
     unsure = judge_differences({"baseline": Difference(0.1, 0.1)})
-    assert unsure.sentence == "Not better than the baseline: the difference is 0.10 ± 0.10 dB."
+    assert unsure.sentence == (
+        "Not better than the baseline: the difference is 0.10 ± 0.10 dB, within two standard errors. Train longer."
+    )
     one = judge_differences({"baseline": difference_of_scores(torch.tensor([20.0]), torch.tensor([18.0]))})
     assert "too few" in one.sentence
     assert one.is_better is None

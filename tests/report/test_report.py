@@ -27,6 +27,7 @@ from gsure.files import as_request
 from gsure.plotting import mosaics
 from gsure.report import write_report
 from gsure.report.collect import collect
+from gsure.report.gallery import Gallery
 from gsure.report.tables import errors, validation_table
 from gsure.report.words import next_commands, recorded_commands, verdict
 
@@ -228,6 +229,20 @@ def test_restoration_in_one_call_is_not_compared_with_denoising(made, tmp_path):
     ours, reference, naive = (cell.text for cell in table.rows[0].cells)
     assert "–" not in (ours, reference)
     assert naive == "–"
+
+
+def test_several_restorations_by_one_run_are_told_apart(made, tmp_path):
+    shutil.copytree(made / "runs" / "measurements", tmp_path / "measurements")
+    for name in ("first", "second"):
+        shutil.copytree(made / "restored" / "measurements", tmp_path / name)
+    facts = collect(tmp_path)
+    run, how = facts.main.label, facts.restorations[0].made_of["method"]
+    names = [f"{run} ({name}: {how})" for name in ("first", "second")]
+    assert [drawn.label for drawn in facts.restorations] == names
+    (shown,) = Gallery(facts).restorations()
+    assert [row.title for row in shown.rows if row.title.startswith(run)] == names
+    shutil.rmtree(tmp_path / "second")
+    assert [drawn.label for drawn in collect(tmp_path).restorations] == [run]
 
 
 def test_imputed_signals_of_a_run_are_skipped(made, tmp_path):

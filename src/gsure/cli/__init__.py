@@ -26,7 +26,7 @@ from gsure.display import number
 from gsure.files import command_line
 
 COMMANDS = {
-    "demo": ("experiments", "Run everything, from corrupting data to the report, on embedded data."),
+    "demo": ("experiments", "Try everything on built-in data: simulate, train, generate, restore, report."),
     "corrupt": ("data", "Simulate measurements of clean signals."),
     "import": ("data", "Convert data that is already measured to a measurement file."),
     "inspect": ("data", "Summarize a measurement file or a run."),
@@ -181,7 +181,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except BrokenProcessPool:
         return _complain(name, "a worker process died, perhaps because memory ran out: use fewer --workers.", 1)
     except KeyboardInterrupt:
-        again = "with --resume to resume from the last checkpoint" if name == "train" else "to resume or start over"
+        has_run = name == "train" and os.path.exists(os.path.join(chosen[name].out, "config.yaml"))
+        again = "with --resume to resume from the last checkpoint" if has_run else "to resume or start over"
         return _complain(name, f"interrupted. No file is left incomplete; run the command again {again}.", 130)
     return 0
 

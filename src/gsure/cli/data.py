@@ -122,7 +122,8 @@ def _make(kind: type, options: dict[str, Any], what: str) -> Any:
 
 def _import_options(parser: ArgumentParser) -> None:
     data = Options(parser, "data")
-    data.add("kind", Literal["fastmri", "cfl", "array", "images", "tiff", "nifti", "dicom"], "format of the data")
+    about = "format of the data: array, cfl, fastmri, images, tiff, nifti or dicom"
+    data.add("kind", Literal["fastmri", "cfl", "array", "images", "tiff", "nifti", "dicom"], about)
     data.add("path", str, "file or folder of measured spectra or images")
     data.add("out", str, "measurement file to write")
     about = ".npy, .cfl, image or dataset of the masks; without it, zeros of spectra and NaN pixels were not measured"
@@ -141,8 +142,8 @@ def _import_options(parser: ArgumentParser) -> None:
 def _add_noise_options(parser: ArgumentParser) -> None:
     noise = Options(parser, "noise")
     about = (
-        "standard deviation of the noise, in the units of the data; or a file of one value a sample, or of a noise map; or "
-        "estimate; or repeats"
+        "standard deviation of the noise: a number, in the units of the data; a file, with one value per sample or with a "
+        "noise map; estimate, from the data; or repeats, from repeated scans"
     )
     noise.add("--sigma", float | str, about, metavar="X|FILE|estimate|repeats")
     noise.add("--noise-scan", str, "scan without signal, to measure the noise from", metavar="PATH")

@@ -65,15 +65,15 @@ def _restore_options(parser: ArgumentParser) -> None:
     )
     method.add("--draws-by", Literal["auto", "gaussian"], about, "auto")
     about = (
-        "error bars corrected by hidden measured entries. auto: by the calibration of the run, or, if it has none, as self: "
-        "learned from these measurements; none: raw"
+        "how error bars are corrected. auto: by the calibration of the run, if there is one, and otherwise as self; self: by "
+        "hidden entries of these measurements; none: not at all"
     )
     method.add("--calibration", Literal["auto", "self", "none"], about, "auto")
     about = "number of posterior samples used for the mean and standard deviation (default: 8)"
     method.add("--draws", int, about)
     about = "sampling steps of each posterior sample (default: context and moments 20, ddrm 100)"
     method.add("--steps", int, about)
-    about = "choose draws and steps, or the one that you do not give, so that an image takes at most this long"
+    about = "choose draws and steps so that an image takes at most this long; if you give one, only the other is chosen"
     method.add("--seconds-per-image", float, about)
     method.add("--spacing", SPACING, "spacing of the timesteps; by default what suits the method and what is missing")
     about = "0 is deterministic, 1 adds as much noise as possible; by default what suits the method and what is missing"

@@ -20,7 +20,7 @@ def _options(parser: ArgumentParser) -> None:
     common.add("--out", str, "folder of the run", metavar="FOLDER", required=True)
     about = (
         "settings to start from: auto (the default) chooses most of them by the data and prints them; plain takes the "
-        "defaults below; or "
+        "defaults that this help shows; or "
     )
     common.add("--preset", str, about + ", ".join(preset_names()))
     common.add("--clean", str, "clean signals, for --train-on clean or to log the true error", metavar="FILE")

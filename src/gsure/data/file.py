@@ -210,5 +210,7 @@ def holds(path: str | Path) -> Holds:
 def shard_files(path: Path) -> list[Path]:
     files = sorted(path.glob("*.h5")) if path.is_dir() else [path]
     if not files:
-        raise ValueError(f"The folder {path} has no shards (*.h5) in it.")
+        is_run = (path / "config.yaml").exists()
+        what = "is a run: give the run first, and then the measurements" if is_run else "has no shards (*.h5) in it"
+        raise ValueError(f"The folder {path} {what}.")
     return files

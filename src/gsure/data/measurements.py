@@ -7,6 +7,7 @@ import hashlib
 import json
 import math
 from collections.abc import Iterator, Sequence
+from os import PathLike
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -37,6 +38,11 @@ class Stored(Dataset):
     holds: Holds
 
     def __init__(self, path: str | Path) -> None:
+        if not isinstance(path, str | PathLike):
+            raise TypeError(
+                f"The path of a file of {self.holds} is needed here, but a {type(path).__name__} was given: turn arrays into "
+                "measurements with gsure.from_arrays(y, mask, sigma)."
+            )
         self._open(Path(path), [open_shard(file, self.holds) for file in shard_files(Path(path))])
 
     @classmethod

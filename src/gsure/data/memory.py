@@ -20,13 +20,15 @@ from gsure.data.measurements import Measurements, Signals
 from gsure.data.scaling import choose_scales
 from gsure.data.source import evenly_spread, in_pairs
 from gsure.data.writer import Writer
-from gsure.display import bar, number, say
+from gsure.display import bar, number, percent, say
 from gsure.files import record_request
 from gsure.measurement import Measurement
 
 Array = np.ndarray | Tensor
 Number = int | float | bool
 SAVED_AT_ONCE = 256
+SWAPPED = 0.05
+"""A mask that has less than this share of the energy of k-space is refused."""
 
 
 def from_arrays(
@@ -64,16 +66,21 @@ def from_arrays(
     """
     given = {"y": _about(y), "mask": _about(mask), "sigma": _about(sigma), "basis": basis, "scale": _about(scale)}
     request = record_request("from_arrays", given)
+    measured = _numpy("mask", mask)
+    if measured.dtype.kind == "c":
+        raise ValueError(
+            "mask is complex, as k-space is: give y first, and then mask, which is 1 where y was measured."
+        )
     values, is_complex, basis, read_y = _values(_numpy("y", y), basis, channels)
     n, shape = len(values), values.shape[1:]
-    kept, read_mask = _broadcast("mask", _numpy("mask", mask), values.shape, is_complex)
-    _refuse_mask(kept)
-    scales = _scales(scale, values, kept, groups, is_complex)
-    std, read_sigma = _noise(_numpy("sigma", sigma), values.shape, is_complex, scales)
-    values = values / scales.reshape(-1, *[1] * len(shape)).astype(np.float32)
+    kept, read_mask = _broadcast("mask", measured, values.shape, is_complex)
     if problem := wrong_domain(values[evenly_spread(CHECKED, n)], basis):
         raise ValueError(problem)
     dropped = _energy_outside(values, kept)
+    _refuse_mask(kept, dropped, isinstance(basis, Fourier))
+    scales = _scales(scale, values, kept, groups, is_complex)
+    std, read_sigma = _noise(_numpy("sigma", sigma), values.shape, is_complex, scales)
+    values = values / scales.reshape(-1, *[1] * len(shape)).astype(np.float32)
     check_basis(basis, shape)
     source = {"kind": "arrays", "y": read_y, "mask": read_mask, "sigma": read_sigma}
     data = Measurements.in_memory(
@@ -243,11 +250,17 @@ def _broadcast(name: str, array: np.ndarray, shape: tuple[int, ...], is_complex:
     return array, meaning
 
 
-def _refuse_mask(kept: np.ndarray) -> None:
+def _refuse_mask(kept: np.ndarray, dropped: float, is_kspace: bool) -> None:
+    """A mask without the energy of k-space has 0 and 1 swapped."""
     if not np.isin(kept, (0, 1)).all():
         raise ValueError("mask must be 0 (not measured) or 1 (measured), but has other values.")
     if not kept.any():
         raise ValueError("mask is 0 everywhere, so nothing was measured: check whether 0 and 1 are swapped.")
+    if 1 - dropped <= (min(SWAPPED, kept.mean() / 2) if is_kspace else 0):
+        raise ValueError(
+            f"mask leaves out {percent(dropped)} of the energy of y, as if 0 and 1 were swapped: 1 means measured. If the "
+            "mask is right, set the values of y that were not measured to 0."
+        )
 
 
 def _noise(sigma: np.ndarray, shape: tuple[int, ...], is_complex: bool, scales: np.ndarray) -> tuple[np.ndarray, str]:

@@ -196,6 +196,8 @@ def is_cfl(path: str | Path) -> bool:
 def read_mask(given: str | Path, data: Path) -> np.ndarray:
     """Read the mask from a .cfl or .npy file, or from an array in the same file as the data."""
     values = np.abs(mapped(cfl_file(given))) if is_cfl(given) else read_beside(given, data)
+    if values.dtype.kind == "c" and not is_cfl(given):
+        raise ValueError(f"The mask {given} is complex, as k-space is: check whether the two files are swapped.")
     if not np.isin(values, (0, 1)).all():
         raise ValueError(f"The mask {given} must be 0 (missing) or 1 (measured), but has other values.")
     if not values.any():

@@ -92,7 +92,8 @@ def judge_differences(differences: Mapping[str, Difference]) -> Verdict:
         )
         return Verdict(sentence, None)
     if not found.is_certain:
-        verdict = Verdict(f"Not better than {name}: the difference is {_amount(found)}.", None)
+        within = "within two standard errors. Train longer."
+        verdict = Verdict(f"Not better than {name}: the difference is {_amount(found)}, {within}", None)
     elif found.value > 0:
         verdict = Verdict(f"Better than {name} by {_amount(found)}.", True)
     else:

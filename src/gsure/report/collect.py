@@ -3,10 +3,9 @@
 A report shows what it finds. A file that cannot be read is omitted, and the page says so.
 """
 
-import dataclasses
 import os
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -104,6 +103,8 @@ class Drawn:
     run: Trained | None
     signals: dict[str, Signals]
     summary: dict[str, Any]
+    is_one_of_many: bool = False
+    """Whether the page has other results of the same command and run, so that the label needs the folder."""
 
     @property
     def made_of(self) -> dict[str, Any]:
@@ -127,7 +128,9 @@ class Drawn:
 
     @property
     def label(self) -> str:
-        return self.run.label if self.run else f"{Path(self.inputs.get('run', '?')).name}, not in this folder"
+        run = self.run.label if self.run else f"{Path(self.inputs.get('run', '?')).name}, not in this folder"
+        how = self.made_of.get("method") or self.made_of.get("sampler")
+        return f"{run} ({self.path.name}: {how})" if self.is_one_of_many else run
 
 
 @dataclass(frozen=True)
@@ -199,6 +202,8 @@ def collect(root: str | Path) -> Facts:
         raise ValueError(f"{root} does not contain a readable run of gsure train{trouble}. {advice}")
     results = [folder for folder in folders if (folder / REQUEST).is_file()]
     drawn = [found for folder in results for found in attempt(_read_drawn, folder, runs) if found is not None]
+    made = [(found.request["function"], found.inputs.get("run")) for found in drawn]
+    drawn = [replace(found, is_one_of_many=made.count(key) > 1) for found, key in zip(drawn, made, strict=True)]
     names = ("evaluation*.json", "denoising*.json")
     files = [file for folder in folders for name in names for file in sorted(folder.glob(name))]
     evaluations = [e for file in files for e in attempt(_read_evaluation, file, runs, drawn)]
@@ -243,7 +248,7 @@ def _ordered(runs: list[Trained]) -> list[Trained]:
         for same in [sorted((run for run in runs if run.role == role), key=lambda run: run.label)]
         for run in same
     ]
-    return [dataclasses.replace(run, label=label) for run, label in labels]
+    return [replace(run, label=label) for run, label in labels]
 
 
 def as_dict(value: Any) -> dict[str, Any]:

@@ -227,7 +227,7 @@ class Gallery:
 
     def _restored(self, group: list[Drawn]) -> Restored:
         where = min((self._positions(drawn) for drawn in group), key=len)
-        truth, names = self._truth(group[0], where), _names(group)
+        truth, names = self._truth(group[0], where), [drawn.label for drawn in group]
         maps: list[tuple[str, str, str, Tensor]] = []
         for drawn, name in zip(group, names, strict=True):
             scale = torch.from_numpy(drawn.signals["std"].scales()[where]).reshape(-1, 1, 1).float()
@@ -290,16 +290,6 @@ class Gallery:
         share, seed = config.settings.held_out, config.settings.seed
         unseen = int((data.split(share, seed)[1].indices < total).sum()) if share else 0
         return f"{words} {number(unseen)} of them were held out of training. The model was trained on the others."
-
-
-def _names(group: list[Drawn]) -> list[str]:
-    """Labels, with the method if a model restored the same measurements more than once."""
-    labels = [drawn.label for drawn in group]
-    methods = [f"{d.made_of.get('method')}, {number(d.made_of.get('steps'))} steps" for d in group]
-    return [
-        f"{label} ({method})" if labels.count(label) > 1 else label
-        for label, method in zip(labels, methods, strict=True)
-    ]
 
 
 def _largest(maps: list[Tensor]) -> float:

@@ -138,7 +138,7 @@ def _choose(data: Measurements, info: DataInfo, device: torch.device, changes: M
         return [*found, *_choose_generation(data.basis.is_signal)]
     found += [
         Choice("purpose", "both", "restoration in one call first, then generation"),
-        Choice("base", "gaussian", "training starts where the Gaussian prior ends"),
+        Choice("base", "gaussian", "the network learns a correction to the Gaussian prior"),
         Choice("hide", (0.3, 1.0), "hiding most of what was measured teaches most"),
         Choice("weighting", "wiener", "errors count relative to those of the Gaussian prior"),
         Choice("times", "lognormal" if data.basis.is_signal else "uniform", "noise levels as measured to work best"),

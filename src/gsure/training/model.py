@@ -186,6 +186,11 @@ def open_model(
     if isinstance(model, BaseDenoiser):
         tensors = {name: value.detach().cpu() for name, value in model.state_dict().items()}
         return Loaded(model.to(where), None, None, checkpoints.checksum(tensors), None)
+    if not isinstance(model, str | PathLike):
+        raise TypeError(
+            f"A run, its folder or a gsure.Denoiser is needed here, but a {type(model).__name__} was given: pass what "
+            "gsure.train returned, and then the measurements."
+        )
     if isinstance(model, Run):
         network, basis = network or model.network, basis or model.basis
     path = Path(model)
@@ -223,12 +228,15 @@ def _better_weights(found: Checkpoint) -> Weights:
 
 
 def _find(path: Path, checkpoint: CheckpointName) -> Checkpoint:
-    if path.is_file():
+    if path.is_file() and path.suffix == ".safetensors":
         return checkpoints.read(path)
     run = Run(path)
     if not run.exists():
         nothing = "" if path.exists() else ": nothing is there"
-        raise ValueError(f"{path} is neither a run of gsure train nor a checkpoint{nothing}.")
+        raise ValueError(
+            f"{path} is neither a run of gsure train nor a checkpoint{nothing}. Give the folder that gsure train wrote, and "
+            "after it the measurements, if the command needs any."
+        )
     if not isinstance(checkpoint, int | np.integer) and checkpoint not in ("best", "last"):
         raise ValueError(f"checkpoint is best, last or the number of a step, not {checkpoint!r}.")
     if not isinstance(checkpoint, str):

@@ -149,7 +149,7 @@ class Settings:
             if not getattr(self, name) >= 0:
                 yield f"{option(name)} must be at least 0, but is {getattr(self, name)}."
         if self.steps == 0 and self.minutes == 0:
-            yield "--steps must be at least 1, or 0 with a time budget --minutes."
+            yield "--steps and --minutes are both 0: give a time budget of more than 0 minutes, or a number of steps."
         low, high = self.hide if isinstance(self.hide, tuple) else (self.hide, self.hide)
         if not 0 <= low <= high <= 1 or low == 1:
             yield f"--hide is a share in [0, 1), or a range of shares such as [0.3,1.0], but is {self.hide}."

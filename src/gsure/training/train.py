@@ -92,7 +92,7 @@ def train(
                     say(note)
                 prior = open_prior(run, ready.examples, ready.held_out, accelerator, progress)
                 if settings.steps == 0:
-                    ready = _fit_to_budget(accelerator, ready, prior, began, options)
+                    ready = _fit_to_budget(accelerator, ready, prior, began, options, progress)
                     settings = ready.config.settings
                 ready.state.set_base(prior.gaussian)
                 log = stack.enter_context(contextlib.closing(Log(run, accelerator, ready.state.step, tensorboard)))
@@ -147,7 +147,7 @@ def make_curriculum(ready: Ready, prior: Fitted, accelerator: Accelerator, progr
 
 
 def _fit_to_budget(
-    accelerator: Accelerator, ready: Ready, prior: Fitted, began: float, options: dict[str, Any]
+    accelerator: Accelerator, ready: Ready, prior: Fitted, began: float, options: dict[str, Any], progress: bool
 ) -> Ready:
     """The same run with as many steps as fit into its minutes; its folder records them before the first step."""
     settings = ready.config.settings
@@ -163,6 +163,8 @@ def _fit_to_budget(
     ready.state.denoiser.network = ready.state.network
     accelerator.free_memory()
     if accelerator.is_main_process:
+        if progress:
+            say(f"About {duration(left)} left for {found[0].steps:,} steps, validation and the verdict.")
         ready.run.write_config(dataclasses.replace(ready.config, settings=found[0]))
     accelerator.wait_for_everyone()
     config = ready.config
