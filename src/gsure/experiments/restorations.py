@@ -190,8 +190,8 @@ def _notes(plan: Plan, found: dict[Case, dict[str, Any]]) -> list[str]:
 def _about_method(method: dict[str, Any]) -> str:
     if "eta" not in method:
         return (
-            f"The posterior mean is one call of the network. The standard deviation is that of {method['draws']} posterior "
-            "samples (`restore --method auto`)."
+            f"The posterior mean is one call of the network. The standard deviations come from {method['draws']} posterior "
+            "samples and are calibrated (`restore --method auto`)."
         )
     return (
         f"The posterior mean is the mean of {method['draws']} posterior samples. We drew each with DDRM: η = "
