@@ -218,8 +218,8 @@ def test_bad_files_are_refused_in_a_sentence(tmp_path, generator):
         file.attrs["version"] = 99
     (tmp_path / "empty").mkdir()
     for name, message in {
-        "text.h5": "not a complete HDF5 file",
-        "cut.h5": "truncated or of another format",
+        "text.h5": "not a complete HDF5 file: it is of another format",
+        "cut.h5": "truncated or damaged",
         "foreign.h5": "not a file of gsure",
         "newer.h5": "version 99, but this gsure reads version 3 only",
         "empty": "no shards",

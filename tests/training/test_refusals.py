@@ -256,7 +256,7 @@ def test_settings_that_do_not_fit_the_data(files, tmp_path, changed, match):
 @pytest.mark.parametrize(
     ("changed", "match"),
     [
-        ({"steps": 0}, "--steps must be at least 1"),
+        ({"steps": 0}, "--steps and --minutes are both 0"),
         ({"width": 0}, "--width must be at least 1"),
         ({"multipliers": ()}, "--multipliers are integers of at least 1"),
         ({"lr": float("nan")}, "--lr must be a positive number"),
