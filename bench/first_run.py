@@ -1,7 +1,8 @@
 """What a first run gives: zero-filled, total variation, the Gaussian prior, and `gsure train` without any settings.
 
     python bench/first_run.py brains brains64.npz [--seeds N]    lines of k-space at R = 4, three kinds of images
-    python bench/first_run.py default brains64.npz --minutes 15 [--seeds N]    the same images, with a trained network
+    python bench/first_run.py default brains64.npz --minutes 15 [--seeds N]    the same images, with a trained network; with
+        --train-on clean, one that learned from the images themselves
     python bench/first_run.py images NAME=SOURCE:SIZE ... --minutes 5    missing patches of images: with a trained network
     python bench/first_run.py base brains64.npz                  what the Gaussian costs in a training step of these
     python bench/first_run.py large volume.nii.gz                320 × 320, 1,000 slices: time and memory
@@ -119,21 +120,37 @@ def brains(path: Path, seeds: int) -> None:
             show(compare(shown, clean, about, fitted))
 
 
-def default(path: Path, seeds: list[int], minutes: float, tracks: list[str], folder: Path) -> None:
+def default(path: Path, seeds: list[int], minutes: float, tracks: list[str], folder: Path, train_on: str) -> None:
     """`gsure train` without settings, and `gsure restore --method mean`: the means of both and of the baselines."""
     for track, seed in itertools.product(tracks, seeds):
-        (_, learned_from), (clean, shown) = read_brains(path, track == "phase", torch.Generator().manual_seed(seed))
+        generator = torch.Generator().manual_seed(seed)
+        (x, learned_from), (clean, shown) = read_brains(path, track == "phase", generator)
         data, test = (in_memory(measurement) for measurement in (learned_from, shown))
-        train_and_compare(data, test, clean, minutes, seed, folder / f"{track}-{seed}")
+        run_folder, changes = folder / f"{track}-{seed}", dict[str, Any]()
+        if train_on == "clean":
+            run_folder, scale = folder / f"{track}-{seed}-clean", float(data.scales()[0])
+            files = Path(f"{run_folder}.h5"), Path(f"{run_folder}-signals.h5")
+            data = gsure.corrupt(
+                Held(x / scale), files[0], Lines(R=ACCELERATION), SIGMA / scale, clean=files[1], seed=seed
+            )
+            changes = {"train_on": "clean"}
+        train_and_compare(data, test, clean, minutes, seed, run_folder, changes, files[1] if changes else None)
 
 
 def train_and_compare(
-    data: Measurements, test: Measurements, clean: Tensor, minutes: float, seed: int, run_folder: Path
+    data: Measurements,
+    test: Measurements,
+    clean: Tensor,
+    minutes: float,
+    seed: int,
+    run_folder: Path,
+    changes: dict[str, Any] | None = None,
+    signals: Path | None = None,
 ) -> None:
-    chosen = gsure.choose_settings(data, {"minutes": minutes, "seed": seed})
+    chosen = gsure.choose_settings(data, {"minutes": minutes, "seed": seed} | (changes or {}))
     torch.set_num_threads(chosen.threads)
     began, is_complex = time.perf_counter(), bool(data.header["complex"])
-    run = gsure.train(data, run_folder, chosen.settings)
+    run = gsure.train(data, run_folder, chosen.settings, clean=signals)
     print(
         f"{run_folder.name}: {(time.perf_counter() - began) / 60:.1f} minutes with {chosen.threads} threads, "
         f"{run.config.settings.steps} steps. {run.summary()['verdict']}"
@@ -202,6 +219,25 @@ def base(path: Path, tracks: list[str], folder: Path) -> None:
 def in_memory(measurement: Measurement) -> gsure.Measurements:
     ybar = torch.complex(*measurement.ybar.unbind(1))
     return gsure.from_arrays(ybar, measurement.mask[:, 0], SIGMA, verbose=False)
+
+
+@dataclass(frozen=True, init=False)
+class Held(Source):
+    """Images in memory."""
+
+    kind: ClassVar[str] = "held"
+
+    def __init__(self, images: Tensor) -> None:
+        self._set(images=images, shape=tuple(images.shape[1:]), is_complex=True)
+
+    def __len__(self) -> int:
+        return len(self.images)
+
+    def _content(self) -> dict[str, Any]:
+        return {}
+
+    def _read(self, index: int) -> Sample:
+        return Sample(self.images[index].numpy(), str(index))
 
 
 @dataclass(frozen=True)
@@ -284,6 +320,7 @@ def main(arguments: list[str] | None = None) -> None:
     parser.add_argument("--first-seed", type=int, default=0)
     parser.add_argument("--minutes", type=float, default=15.0)
     parser.add_argument("--tracks", nargs="+", default=["phase", "real"])
+    parser.add_argument("--train-on", default="measurements", choices=("measurements", "clean"))
     parser.add_argument("--out", help="folder that keeps the trained runs")
     options = parser.parse_args(arguments)
     if options.what not in ("default", "images"):
@@ -296,7 +333,7 @@ def main(arguments: list[str] | None = None) -> None:
             case "brains":
                 brains(Path(path), options.seeds)
             case "default":
-                default(Path(path), seeds, options.minutes, options.tracks, folder)
+                default(Path(path), seeds, options.minutes, options.tracks, folder, options.train_on)
             case "images":
                 images(options.paths, seeds, options.minutes, folder)
             case "base":

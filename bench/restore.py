@@ -37,7 +37,7 @@ REFERENCE = {"method": "ddrm", "eta": 1.0, "spacing": "quadratic", "steps": 50, 
 REFERENCE["baselines"] = False  # a verdict would take more network calls
 HEADER = (
     "images | zero-filled | Gaussian | DDRM | auto | auto - DDRM | calls: DDRM, auto | draws below zero-filled: DDRM | auto | "
-    "of these not reported | coverage, raw | calibrated | in the worst image"
+    "of these not reported | others reported | coverage, raw | calibrated | in the worst image"
 )
 
 
@@ -56,6 +56,7 @@ class Result(NamedTuple):
     calls: float
     below: int
     unreported: int
+    falsely_reported: int
     draws: int
     coverage: dict[str, float]
     worst: float | None
@@ -78,6 +79,7 @@ def restore(case: Case, **options: object) -> Result:
         sum(calls) / n,
         int(is_below.sum()),
         int((is_below & ~restored.reported_draws).sum()),
+        int((~is_below & restored.reported_draws).sum()),
         is_below.numel(),
         {name: one.curve("object")[LEVELS.index(LEVEL)] for name, one in coverage.items()},
         coverage["calibrated"].worst if "calibrated" in coverage else None,
@@ -142,6 +144,7 @@ def line(case: Case, calibrate: bool) -> str:
         f"{reference.calls:.0f}, {ours.calls:.0f}",
         *(f"{result.below} of {result.draws}" for result in (reference, ours)),
         str(ours.unreported),
+        str(ours.falsely_reported),
         *(f"{100 * ours.coverage[kind]:.1f} %" if kind in ours.coverage else "–" for kind in ("raw", "calibrated")),
         "–" if ours.worst is None else f"{100 * ours.worst:.0f} %",
     ]

@@ -148,7 +148,8 @@ def test_restore(made, monkeypatch, capsys, tmp_path):
     assert auto > 8 * 20
     below, draws = map(int, row[9].split(" of "))
     assert 0 <= int(row[10]) <= below <= draws == 32
-    assert all(0 <= float(cell.split()[0]) <= 100 for cell in row[11:])
+    assert 0 <= int(row[11]) <= draws - below
+    assert all(0 <= float(cell.split()[0]) <= 100 for cell in row[12:])
     images = np.random.default_rng(0).integers(0, 255, (20, 16, 16)).astype(np.uint8)
     np.savez(tmp_path / "b.npz", train=images[:16], test=images[16:])
     case = script.brains("brains", run, str(tmp_path / "b.npz"), "phase", "0", "8")

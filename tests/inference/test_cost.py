@@ -45,7 +45,8 @@ def test_time_goes_into_draws_and_a_short_one_takes_from_the_steps():
 def test_calls_are_those_of_draws_hidden_entries_and_the_verdict():
     assert make_plan(100, False, 0, 0, "ddrm", "ddrm").calls(8, 50) == 400
     assert make_plan(100, True, 0, 0, "ddrm", "ddrm").calls(8, 50) == 400 + 8 * 50
-    assert make_plan(100, True, 16, 64, "ddrm", "ddrm").calls(8, 50) == pytest.approx(1.64 * 400 + 4.8 * 100)
+    assert make_plan(100, True, 16, 64, "ddrm", "ddrm").calls(8, 50) == pytest.approx(1.64 * 400 + 4.16 * 100)
+    assert make_plan(2, True, 16, 0, "ddrm", "ddrm", elsewhere=14).calls(8, 50) == 400 + (4 + 8 + 4 * 7) * 100
     assert make_plan(100, True, 0, 64, "mean", "context").calls(8, 20) == 162 + 4 * 42
     assert make_plan(100, True, 0, 0, "ddrm", "ddrm").calls(1, 50) == 50  # one draw has no spread to calibrate
 

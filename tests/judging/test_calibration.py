@@ -191,7 +191,9 @@ def evidence_of(pair: float, spread: float, n: int, generator: torch.Generator) 
     errors = torch.randn(n, SPLITS, 2, generator=generator) @ root.mT
     ones = torch.ones(n, SPLITS, 1)
     error, product = errors.sum(2, keepdim=True).square(), 2 * errors.prod(2, keepdim=True)
-    return Evidence(error, 2 * spread * ones, 0 * ones, 2 * ones, product, 0 * ones, 2 * ones, 2 * ones, 24 * ones)
+    return Evidence(
+        error, 2 * spread * ones, 0 * ones, 2 * ones, product, 0 * ones, 2 * ones, 2 * ones, 24 * ones, ones, ones
+    )
 
 
 @pytest.mark.parametrize("pair", [0.0, 0.2])

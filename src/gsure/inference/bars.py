@@ -20,7 +20,7 @@ from gsure.inference.hidden import CHECK_DRAWS, Batches, Checker, Hidden, learn
 from gsure.inference.methods import Estimates
 from gsure.inference.setup import Setup
 from gsure.judging import Calibration, Evidence, Reliability, find_object, relative_to_phase, split_units
-from gsure.judging.calibration import IMAGE_PRIOR, SPLITS
+from gsure.judging.calibration import IMAGE_PRIOR, SPLITS, TooFewHiddenError
 from gsure.judging.verdict import MIN_UNITS
 from gsure.measurement import Measurement
 
@@ -37,6 +37,8 @@ class Bars(NamedTuple):
     kappa: Float[Tensor, " b"]
     chi_squared: Float[Tensor, " b"]
     """NaN if nothing could be hidden."""
+    slope: Float[Tensor, " b"]
+    """`Evidence.slope`; 1 if nothing could be hidden."""
 
 
 @dataclass(frozen=True)
@@ -47,18 +49,19 @@ class Calibrator:
     calibration: Calibration
 
     def __call__(self, measurement: Measurement, indices: Sequence[int], found: Estimates) -> Bars:
-        hidden = self.checker.restore(measurement, indices) if self.calibration.units else None
-        kappa, chi_squared = torch.ones(len(measurement)), torch.full((len(measurement),), torch.nan)
-        if hidden is not None:
-            evidence = self.checker.evidence(hidden)
+        evidence = self.checker.check(measurement, indices) if self.calibration.units else None
+        kappa = slope = torch.ones(len(measurement))
+        chi_squared = torch.full((len(measurement),), torch.nan)
+        if evidence is not None:
             kappa, chi_squared = self.calibration.kappa(evidence), self.calibration.chi_squared(evidence)
+            slope = evidence.slope()
         is_complex, together = self.checker.about.is_complex, self.calibration.together
         scaled = self.scale(found.draws, measurement, together * kappa)
         raw, corrected = (std_of(draws, found.mean, found.are_bad, is_complex) for draws in (found.draws, scaled))
         ratio = torch.where(raw > 0, corrected / torch.where(raw > 0, raw, 1.0), 1.0)
         noise = noise_in_image(measurement, self.checker.about.basis)
         std = ((spread_of(found, is_complex) * ratio).square() + self.calibration.added * noise).sqrt()
-        return Bars(std, kappa, chi_squared)
+        return Bars(std, kappa, chi_squared, slope)
 
     def scale(
         self, draws: Float[Tensor, "draws b *n"], measurement: Measurement, kappa: Float[Tensor, " b"]
@@ -201,7 +204,7 @@ class ErrorBars:
         self.advance.say(f"Calibrating error bars by {self._by} {len(self.some)} measurements ...")
         try:
             found = learn(self.checker, self._batches())
-        except ValueError as error:  # hidden units there were, but no good draws
+        except TooFewHiddenError as error:  # hidden units there were, but no good draws
             self.trouble = str(error)
             found = Calibration(torch.ones(int(self.checker.groups.max()) + 1), 1.0, 0.0, IMAGE_PRIOR, None, 0, 0)
         return Calibrator(self.checker, replace(found, usual=None))  # they cannot tell what is unusual about themselves
@@ -211,11 +214,10 @@ class ErrorBars:
             where = self.some[first : first + self.at_once]
             yield self.setup.read(where), where.tolist()
 
-    def __call__(self, measurement: Measurement, where: Sequence[int], found: Estimates) -> Tensor:
-        """Calibrated standard deviations."""
+    def __call__(self, measurement: Measurement, where: Sequence[int], found: Estimates) -> Bars:
         bars: Bars = self.calibrator(measurement, list(where), found)
         self.checks.add(where, bars)
-        return bars.std
+        return bars
 
     def summary(self, n: int, draws: int, checks: Checks) -> dict[str, Any]:
         """What a user must know: what was done, what it cost, and whether the measurements look unfamiliar."""

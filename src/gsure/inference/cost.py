@@ -57,14 +57,23 @@ class Plan(NamedTuple):
 
 
 def make_plan(
-    n: int, calibrated: bool, learned_from: int, judged: int, method: Method, drawn_by: Method, splits: int = SPLITS
+    n: int,
+    calibrated: bool,
+    learned_from: int,
+    judged: int,
+    method: Method,
+    drawn_by: Method,
+    splits: int = SPLITS,
+    elsewhere: int = 0,
 ) -> Plan:
     """Of n measurements, `learned_from` teach a calibration, and `judged` are restored again for the verdict.
+
+    What teaches is restored with noise added too. `elsewhere` of it are not among the n.
 
     >>> make_plan(16, True, 0, 0, "mean", "context").calls(8, 20)
     330.0
     """
-    checks = splits + learned_from / n * (splits + 1) if calibrated else 0.0
+    checks = splits + (learned_from + splits * elsewhere) / n if calibrated else 0.0
     again = 0.0 if method == "mean" else judged / n  # the mean alone is quick
     return Plan(1 + again, checks, (method == "mean") + (drawn_by == "context"))
 

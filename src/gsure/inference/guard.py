@@ -1,5 +1,5 @@
 """Recognise draws that cannot be right: they contradict their own measurement, or leave the range of the data. And report
-draws that are probably farther from the truth than the zero-filled image.
+draws that may be farther from the truth than the zero-filled image.
 
 A sampler can diverge for single draws, for example where a network is poor at some noise level. Such a draw would spoil the
 mean and the standard deviation of all draws.
@@ -26,6 +26,8 @@ PEAK, POWER = 3.0, 1.5
 
 SHOWN = 8
 """Measurements that the summary names."""
+MARGIN = 0.15
+"""Draws are reported as below the zero-filled image even if the slope is smaller than the estimated one by this much."""
 
 
 def chi_squared(xbar: Float[Tensor, "b *n"], measurement: Measurement) -> Float[Tensor, " b"]:
@@ -39,16 +41,20 @@ def chi_squared(xbar: Float[Tensor, "b *n"], measurement: Measurement) -> Float[
 
 
 def is_below_baseline(
-    xbar: Float[Tensor, "b *n"], mean: Float[Tensor, "b *n"], measurement: Measurement
+    xbar: Float[Tensor, "b *n"],
+    mean: Float[Tensor, "b *n"],
+    measurement: Measurement,
+    slope: Float[Tensor, " b"] | None = None,
 ) -> Bool[Tensor, " b"]:
-    """Which draws a Gaussian prior expects to be no better than the pseudo-inverse, which is 0 at missing entries.
+    """Which draws may be no better than the pseudo-inverse, which is 0 at missing entries.
 
-    With the Gaussian's posterior N(m, S) of the missing entries, `mean` being m, the expected squared errors are
-    |x̄ - m|² + tr S and |m|² + tr S.
+    Over the missing entries, the squared error of a draw d less that of 0 is |d|² - 2⟨d, x⟩. The truth x is expected to be
+    slope · m, where m is the mean of a restoration: the slope is that of hidden entries (`Evidence.slope`).
     """
     missing = 1 - measurement.mask
-    away, size = ((missing * part.square()).flatten(1).sum(1) for part in (xbar - mean, mean))
-    return ~(away < size) & (missing.expand_as(xbar).flatten(1).sum(1) > 0)
+    square, product = ((missing * xbar * part).flatten(1).sum(1) for part in (xbar, mean))
+    expected = (torch.ones_like(square) if slope is None else slope.to(square)) - MARGIN
+    return ~(square < 2 * expected * product) & (missing.expand_as(xbar).flatten(1).sum(1) > 0)
 
 
 @dataclass(frozen=True)
@@ -100,7 +106,7 @@ class Tally:
     repeated: dict[int, int] = field(default_factory=dict)
     excluded: dict[int, int] = field(default_factory=dict)
     below: dict[int, int] = field(default_factory=dict)
-    """Draws that are expected to be no better than the zero-filled image."""
+    """Draws that may be no better than the zero-filled image."""
 
     def add(self, where: Sequence[int], repeated: Bool[Tensor, "draws b"], excluded: Bool[Tensor, "draws b"]) -> None:
         for counts, found in ((self.repeated, repeated), (self.excluded, excluded)):
@@ -132,8 +138,8 @@ class Tally:
             )
         if below := _counted(self.below, n):
             said["draws below zero-filled"] = (
-                f"{sum(below.values()):,} of {n * draws:,} are probably farther from the truth than the zero-filled image, by "
-                f"the Gaussian prior: {_named(below, draws)}"
+                f"{sum(below.values()):,} of {n * draws:,} may be farther from the truth than the zero-filled image, by "
+                f"hidden entries: {_named(below, draws)}"
             )
         return said
 

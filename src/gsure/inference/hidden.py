@@ -7,7 +7,7 @@ second measurement of independent noise. That is all that signals need that are 
 """
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import NamedTuple
 
@@ -62,6 +62,8 @@ class Checker:
     seed: int
     is_complete: bool = False
     """Nothing is missing in any measurement, so that nothing need be hidden."""
+    learned: dict[int, Evidence] = field(default_factory=dict)
+    """What `learn` found, by number of the measurement."""
 
     @staticmethod
     def of(restorer: Restorer, setup: Setup) -> "Checker":
@@ -94,6 +96,15 @@ class Checker:
             count_units(1 - known, self.about, self.real_images),
         )
 
+    def check(self, measurement: Measurement, indices: Sequence[int]) -> Evidence | None:
+        """None if nothing can be hidden. What `learn` has restored is not restored again."""
+        new = [k for k, index in enumerate(indices) if index not in self.learned]
+        hidden = self.restore(measurement[new], [indices[k] for k in new]) if new else None
+        if new and hidden is None:
+            return None
+        found = {} if hidden is None else dict(zip(new, self.evidence(hidden).each(), strict=True))
+        return Evidence.cat([found[k] if k in found else self.learned[index] for k, index in enumerate(indices)])
+
     def evidence(self, hidden: Hidden) -> Evidence:
         """Of the first CHECK_DRAWS draws, so that the numbers of `calibrate` and `restore` can be compared."""
         to_spectral, groups, found = self.about.basis.to_spectral, self.groups, []
@@ -103,8 +114,18 @@ class Checker:
             inside = find_object(mean, self.about.is_complex)
             others = (inside, self.about, groups, hidden.missing, self.real_images)
             parts = compare(target, half, to_spectral(mean), xbar, bad[:CHECK_DRAWS], *others)
-            found.append(self._for_more_draws(*parts, checked=len(drawn)))
+            found.append((*self._for_more_draws(*parts, checked=len(drawn)), *self._regress(target, mean, xbar)))
         return Evidence(*(torch.stack(values, 1) for values in zip(*found, strict=True)))
+
+    def _regress(self, target: Measurement, mean: Tensor, drawn: Tensor) -> tuple[Tensor, Tensor]:
+        """`Evidence.product` and `Evidence.square`. The mean of draws has their variance in addition, which is subtracted."""
+        seen = target.mask * self.about.basis.to_spectral(mean)
+        square = seen.square()
+        if self.restorer.averages:
+            square = square - (target.mask * drawn).var(0) / len(drawn)
+        product, square = (part.flatten(1).double().sum(1, keepdim=True) for part in (target.ybar * seen, square))
+        is_finite = product.isfinite() & square.isfinite()  # draws that are excluded may be infinite
+        return torch.where(is_finite, product, 0.0), torch.where(is_finite, square, 0.0)
 
     def _for_more_draws(self, *parts: Tensor, checked: int) -> tuple[Tensor, ...]:
         """The mean of K draws has 1/K of their variance as an error; here K is smaller than in the restoration."""
@@ -146,11 +167,12 @@ Batches = Iterable[tuple[Measurement, list[int]]]
 
 
 def learn(checker: Checker, batches: Batches) -> Calibration:
-    """A calibration from hidden units of these measurements. A `ValueError` says if too little can be hidden."""
+    """A calibration from hidden units of these measurements; or `TooFewHiddenError`."""
     evidence, measured = [], []
     for measurement, indices in batches:
-        if not checker.is_complete and (hidden := checker.restore(measurement, indices)) is not None:
-            evidence.append(checker.evidence(hidden))
+        if not checker.is_complete and (found := checker.check(measurement, indices)) is not None:
+            evidence.append(found)
+            checker.learned.update(zip(indices, found.each(), strict=True))
         if measurement.max_std > 0:
             measured.append(checker.at_measured(measurement, indices))
     return combine(checker, evidence, measured)
@@ -163,7 +185,7 @@ def combine(checker: Checker, evidence: Sequence[Evidence], measured: Sequence[T
     if measured and checker.is_complete:
         images = sum(part.shape[1] for part in measured)
         return Calibration(torch.ones(groups), factor, added, IMAGE_PRIOR, None, images, 0)
-    nothing = Evidence(*[torch.zeros(1, SPLITS, groups)] * 4, *[torch.zeros(1, SPLITS, 1)] * 5)
+    nothing = Evidence(*[torch.zeros(1, SPLITS, groups)] * 4, *[torch.zeros(1, SPLITS, 1)] * 7)
     return fit_calibration(Evidence.cat(list(evidence)) if evidence else nothing, factor, added)
 
 

@@ -9,6 +9,7 @@ import numpy as np
 
 from gsure.data.chunks import open_folder
 from gsure.data.memory import save
+from gsure.data.source import evenly_spread
 from gsure.files import Request
 from gsure.inference.bars import SELF_IMAGES
 from gsure.inference.calibration_file import Stored, describe_method, read_calibration, refuse_other
@@ -67,10 +68,12 @@ class Job:
     @property
     def plan(self) -> Plan:
         setup = self.setup
-        learned_from = 0 if self._has_calibration else min(SELF_IMAGES, len(setup.data))
+        teachers = () if self._has_calibration else evenly_spread(SELF_IMAGES, len(setup.data))
         judged = len(choose_judged(self.n, setup.data.shape)) if self.judges_hidden else 0
         splits = 0 if setup.is_complete else SPLITS
-        return make_plan(self.n, self.calibration != "none", learned_from, judged, setup.method, setup.drawn_by, splits)
+        elsewhere = int(sum(index >= self.n for index in teachers))
+        methods, calibrated = (setup.method, setup.drawn_by), self.calibration != "none"
+        return make_plan(self.n, calibrated, len(teachers), judged, *methods, splits, elsewhere)
 
     @cached_property
     def restorer(self) -> Restorer:

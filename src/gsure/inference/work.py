@@ -20,6 +20,7 @@ from gsure.inference.cost import describe_choice, describe_cost
 from gsure.inference.guard import Tally, is_below_baseline
 from gsure.inference.hidden import Checker
 from gsure.inference.job import Job
+from gsure.inference.methods import Estimates
 from gsure.inference.restored import KINDS, SPREADS, in_words, verdict_of_images
 from gsure.inference.setup import share_never_measured
 from gsure.judging import Baselines, choose_judged, predict_hidden
@@ -33,7 +34,7 @@ class Part(NamedTuple):
     """By kind."""
     draws: Tensor
     reported: Tensor
-    """(draws, b): draws that were excluded, or are probably below the zero-filled image."""
+    """(draws, b): draws that were excluded, or may be below the zero-filled image."""
 
 
 class Found(NamedTuple):
@@ -123,24 +124,27 @@ class Work:
             )
         found, others = self.job.restorer(measurement, where.tolist()), self.baselines(measurement)
         self.unconverged.append(others.unconverged)
-        reported = found.are_bad
+        bars, reported = None if self.bars is None else self.bars(measurement, where.tolist(), found), found.are_bad
         if found.repeated is not None and found.excluded is not None:
             self.tally.add(where.tolist(), found.repeated, found.excluded)
-            if (gaussian := others.signals.get("gaussian")) is not None:
-                below = self._below(found.draws, gaussian, measurement)
-                self.tally.add_below(where.tolist(), below)
-                reported = reported | below
+            below = self._below(found, measurement, None if bars is None else bars.slope)
+            self.tally.add_below(where.tolist(), below)
+            reported = reported | below
         spread = spread_of(found, self.job.setup.about.is_complex)
         kept = {"mean": found.mean, "std": spread, "draw": found.draws[0]}
-        if self.bars is not None:
-            kept |= {"std": self.bars(measurement, where.tolist(), found), "raw_std": spread}
+        if bars is not None:
+            kept |= {"std": bars.std, "raw_std": spread}
         return Part(kept | others.signals, found.draws, reported)
 
-    def _below(self, draws: Tensor, gaussian: Tensor, measurement: Measurement) -> Tensor:
-        """Which draws are expected to be no better than the zero-filled image, by the mean of the Gaussian."""
-        to_spectral = self.job.setup.basis.to_spectral
-        mean = to_spectral(gaussian.to(measurement.ybar))
-        return torch.stack([is_below_baseline(to_spectral(x.to(mean)), mean, measurement) for x in draws])
+    def _below(self, found: Estimates, measurement: Measurement, slope: Tensor | None) -> Tensor:
+        """Which draws may be no better than the zero-filled image. If the mean is that of the draws, each is compared with the
+        mean of the others."""
+        to_spectral, n = self.job.setup.basis.to_spectral, len(found.draws)
+        if self.job.restorer.averages and n == 1:
+            return torch.zeros(found.draws.shape[:2], dtype=torch.bool)
+        means = [(n * found.mean - x) / (n - 1) if self.job.restorer.averages else found.mean for x in found.draws]
+        pairs = ((to_spectral(x), to_spectral(mean)) for x, mean in zip(found.draws, means, strict=True))
+        return torch.stack([is_below_baseline(xbar, mean, measurement, slope) for xbar, mean in pairs])
 
     def _in_memory(self) -> Found:
         parts, data, n = list[Part](), self.job.setup.data, self.job.n

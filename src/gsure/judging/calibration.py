@@ -50,8 +50,14 @@ LIMITS = 0.1, 10.0
 """Range of the factors and of κ. A smaller one would only say that the noise hides the error."""
 SAMPLE_LIMIT, SET_LIMIT = 3.5, 4.0
 """Standard deviations by which log χ² of a measurement, and the mean of a set, may exceed what is usual."""
+SLOPE_PRIOR = 2.0
+"""Units for which a slope of 1 counts."""
 LARGEST_USUAL = 1.15
 """A set is not called unfamiliar if its error on hidden entries is at most so many times the usual one."""
+
+
+class TooFewHiddenError(ValueError):
+    """Too few units could be hidden."""
 
 
 class Evidence(NamedTuple):
@@ -72,6 +78,10 @@ class Evidence(NamedTuple):
     """Number of hidden units; if entries k and -k say the same, of such pairs."""
     missing: Float[Tensor, "b splits 1"]
     """Number of missing units, likewise."""
+    product: Float[Tensor, "b splits 1"]
+    """Inner product of the hidden entries and the mean there."""
+    square: Float[Tensor, "b splits 1"]
+    """Squared norm of the mean there."""
 
     @staticmethod
     def cat(parts: Sequence["Evidence"]) -> "Evidence":
@@ -79,6 +89,19 @@ class Evidence(NamedTuple):
 
     def __getitem__(self, index: Any) -> "Evidence":  # type: ignore[override]
         return Evidence(*(values[index] for values in tuple(self)))
+
+    def slope(self) -> Float[Tensor, " b"]:
+        """What the mean must be multiplied by to predict the hidden entries best; shrunk towards 1 if they are few.
+
+        It is far below 1 if the restoration invents.
+        """
+        units, product, square = (values.sum((1, 2)) for values in (self.units, self.product, self.square))
+        own = torch.where(square > 0, product / torch.where(square > 0, square, 1.0), 1.0)
+        return (units * own + SLOPE_PRIOR) / (units + SLOPE_PRIOR)
+
+    def each(self) -> list["Evidence"]:
+        """Of one measurement each."""
+        return [Evidence(*(values[k : k + 1] for values in tuple(self))) for k in range(len(self.error))]
 
     def splits(self, index: slice) -> "Evidence":
         return Evidence(*(values[:, index] for values in tuple(self)))
@@ -266,10 +289,10 @@ class Calibration:
 
 
 def fit_calibration(evidence: Evidence, measured: float = 1.0, added: float = 0.0) -> Calibration:
-    """From many measurements. A `ValueError` says if too little could be hidden."""
+    """From many measurements; or `TooFewHiddenError`."""
     units = int(evidence.units.sum())
     if units < MIN_UNITS:
-        raise ValueError(
+        raise TooFewHiddenError(
             f"Error bars cannot be calibrated: only {units} of the measured units could be hidden, and at least {MIN_UNITS} "
             "are needed. Give more measurements, or use calibration none."
         )
@@ -305,7 +328,7 @@ def _together(evidence: Evidence) -> float:
 
     The logarithm is shrunk towards 0 by its standard error, from subsets of the measurements.
     """
-    sums = torch.stack([values.sum((1, 2)) for values in tuple(evidence)])
+    sums = torch.stack([values.sum((1, 2)) for values in tuple(evidence)[:9]])
     hidden = evidence.hidden.sum(2)
     sums = torch.cat([sums, (hidden * (hidden - 1)).clamp(min=0).sum(1)[None]])
 
