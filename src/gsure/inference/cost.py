@@ -171,17 +171,22 @@ def describe_choice(asked: Method, method: Method, drawn_by: Method, is_complete
     return f"Mean and samples: by the method {drawn_by}{why}."
 
 
-def describe_cost(plan: Plan, speed: Speed, draws: int, steps: int, n: int, drawn_by: Method) -> str:
-    """What it costs, before it starts.
+def describe_cost(
+    plan: Plan, speed: Speed, draws: int, steps: int, n: int, drawn_by: Method, baselines: float = 0.0
+) -> str:
+    """What it costs, before it starts. `baselines` are the seconds per image of total variation and of the Gaussian prior.
 
     >>> describe_cost(Plan(1.0, 0.0, 2), Speed(0.0, 0.001), 8, 20, 100, "context")
     'About 16 seconds in all, 0.16 s per image (one batch was timed). 8 draws of 20 steps: 162 network calls per image.'
+    >>> describe_cost(Plan(1.0, 0.0, 2), Speed(0.0, 0.001), 8, 20, 100, "context", baselines=1.0).partition('. ')[0]
+    'About 2 minutes in all, 1.2 s per image (one batch was timed; 1 s are for the baselines)'
     >>> describe_cost(Plan(1.0, 0.0, 0), Speed(0.0, 0.001), 1, 20, 100, "ddrm").partition("). ")[2]
     '1 draw of 20 steps, too few for error bars: 20 network calls per image.'
     """
     calls, without = plan.calls(draws, steps), plan._replace(checks=0.0).calls(draws, steps)
-    each = plan.seconds(speed, draws, steps)
-    said = f"About {duration(n * each)} in all, {each:.2g} s per image (one batch was timed). "
+    each = plan.seconds(speed, draws, steps) + baselines
+    timed = "one batch was timed" + (f"; {baselines:.2g} s are for the baselines" if baselines > 0.05 * each else "")
+    said = f"About {duration(n * each)} in all, {each:.2g} s per image ({timed}). "
     few = ", too few for error bars" if draws == 1 else ""
     said += f"{_count(draws, 'draw')} of {_count(steps, 'step')}{few}: " if steps else ""
     said += f"{calls:,.0f} network calls per image"

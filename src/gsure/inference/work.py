@@ -1,5 +1,6 @@
 """The work of `restore`: all measurements by all methods, batch by batch, in memory or in files; and the verdict."""
 
+import time
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -64,7 +65,7 @@ class Work:
         yield describe_choice(setup.asked, setup.method, drawn_by, setup.is_complete)
         plan = job.plan if self.bars is not None else job.plan._replace(checks=0.0)
         speed = job.speed or job.measure_speed()
-        yield describe_cost(plan, speed, job.draws, steps, job.n, drawn_by)
+        yield describe_cost(plan, speed, job.draws, steps, job.n, drawn_by, self._time_baselines())
 
     @cached_property
     def why_raw(self) -> str:
@@ -102,6 +103,14 @@ class Work:
                 self.advance.say(str(error))
                 gaussian = None
         return Baselines.choose(some, setup.about, gaussian, setup.seed, setup.real_images)
+
+    def _time_baselines(self) -> float:
+        """Seconds per image of total variation and of the Gaussian prior, from one batch."""
+        some = self.job.setup.read(np.arange(min(self.job.n, self.job.at_once)))
+        baselines = self.baselines  # chosen before the clock starts
+        began = time.perf_counter()
+        baselines(some)
+        return (time.perf_counter() - began) / len(some) if len(baselines.kinds) > 1 else 0.0
 
     def run(self, folder: Path | None) -> Found | None:
         """Everything, in memory or in the folder; None if other processes have not finished their share."""
