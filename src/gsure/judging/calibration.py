@@ -328,12 +328,14 @@ def _together(evidence: Evidence) -> float:
 
     The logarithm is shrunk towards 0 by its standard error, from subsets of the measurements.
     """
-    sums = torch.stack([values.sum((1, 2)) for values in tuple(evidence)[:9]])
+    of_units, of_pairs = (evidence.error, evidence.spread, evidence.noise), (evidence.pair_error, evidence.pair_spread)
+    counts = (evidence.pairs, evidence.hidden, evidence.missing)
+    sums = torch.stack([values.sum((1, 2)) for values in (*of_units, *of_pairs, *counts)])
     hidden = evidence.hidden.sum(2)
     sums = torch.cat([sums, (hidden * (hidden - 1)).clamp(min=0).sum(1)[None]])
 
     def logarithm(which: Tensor) -> float:
-        error, spread, noise, _, pair_error, pair_spread, pairs, count, missing, within = sums[:, which].sum(1).tolist()
+        error, spread, noise, pair_error, pair_spread, pairs, count, missing, within = sums[:, which].sum(1).tolist()
         if min(pairs, spread, count) <= 0 or error <= noise:
             return 0.0
         others = missing / SPLITS / int(which.sum()) - 1
