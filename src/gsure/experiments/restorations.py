@@ -181,10 +181,21 @@ def _notes(plan: Plan, found: dict[Case, dict[str, Any]]) -> list[str]:
                 f" The true value lies within two standard deviations of our posterior mean for "
                 f"{percent(statistics.mean(inside))} of the entries."
             )
+        if len(plan.chosen["seeds"]) > 1:
+            about += f" PSNR of the posterior mean by training seed: {_by_seed(found)}."
         notes.append(wrapped(about))
     if missing:
         notes += ["", f"Not run yet: {'; '.join(missing)}."]
     return notes
+
+
+def _by_seed(found: dict[Case, dict[str, Any]]) -> str:
+    """The mean over images for each mask, model and seed."""
+    values: dict[str, list[str]] = {}
+    for case, row in sorted(found.items(), key=lambda item: item[0].seed):
+        name = f"{case.mask_name}, {LABELS[case.model]}"
+        values.setdefault(name, []).append(f"{statistics.mean(row['PSNR of mean']):.2f}")
+    return "; ".join(f"{name} {' / '.join(each)}" for name, each in sorted(values.items()))
 
 
 def _about_method(method: dict[str, Any]) -> str:
