@@ -4,12 +4,14 @@ import dataclasses
 import json
 
 import pytest
+import torch
 from running import QUICK, make_files
 
 import gsure
 from gsure.cli import main
 from gsure.inference import job
 from gsure.inference.cost import FEWEST_DRAWS, FEWEST_STEPS, MOST_DRAWS, Budget, Plan, Speed, fit_budget, make_plan
+from gsure.inference.guard import Guard
 
 SPEED = Speed(0.01, 0.001)
 PLAN = Plan(1.0, 4.0, 2)
@@ -124,3 +126,23 @@ def test_the_command_prints_its_cost_before_it_starts(folder, tmp_path, capsys):
     assert f"{made_of['draws']} draws of {made_of['steps']} steps: {calls:,} network calls per image" in told
     assert "s per image" in told
     assert "one batch was timed" in told
+
+
+def test_the_announced_calls_are_those_that_are_made(folder, monkeypatch, capsys):
+    """Measurements that teach a calibration are restored once, whether they are among those to restore or not."""
+    monkeypatch.setattr(Guard, "rejects", lambda self, xbar, *_: torch.zeros(len(xbar), dtype=torch.bool))
+    kind, seen = type(gsure.load(folder / "run").network), []
+
+    def count(module, inputs):
+        if type(module) is kind:
+            seen.append(len(inputs[0]))
+
+    for limit in (5, 40):
+        options = {"method": "ddrm", "draws": 4, "steps": 3, "limit": limit, "baselines": False, "calibration": "self"}
+        gsure.restore(folder / "run", folder / "d.h5", progress=True, **options)
+        announced = int(capsys.readouterr().err.split(" network calls per image")[0].split()[-1])
+        hook = torch.nn.modules.module.register_module_forward_pre_hook(count)
+        seen.clear()
+        gsure.restore(folder / "run", folder / "d.h5", **options)
+        hook.remove()
+        assert sum(seen) / limit == pytest.approx(announced, abs=0.5)
