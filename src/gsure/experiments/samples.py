@@ -23,11 +23,13 @@ from gsure.training.run import Run
 COLOURS = {"oracle": "tab:green", "naive": "tab:red", "gsure": "tab:blue", "gsure+mask": "tab:purple"}
 COLOURS |= {"gsure+imputed": "tab:pink", "gsure+levels": "tab:olive", "oracle+levels": "tab:gray"}
 COLOURS |= {"paper": "tab:orange", "gsure-y": "tab:cyan"}
+COLOURS |= {"gsure+levels-times": "tab:brown", "gsure+levels-weights": "darkkhaki", "gsure+levels-beta2": "gold"}
 LABELS = {"oracle": "reference", "oracle+levels": "reference+levels"}
-CLEAN_TRAINED = ("oracle", "oracle+levels")
-OWN_REFERENCE = {"gsure+levels": "oracle+levels"}
-"""The reference with the settings of the model, if that is not `oracle`."""
 """Names in tables and figures, where they differ from the names in the results."""
+CLEAN_TRAINED = ("oracle", "oracle+levels")
+LEVELS = ("gsure+levels", "gsure+levels-times", "gsure+levels-weights", "gsure+levels-beta2")
+OWN_REFERENCE = dict.fromkeys(LEVELS, "oracle+levels")
+"""The reference with the settings of the model, if that is not `oracle`."""
 TRAINED = {
     "oracle": "on clean, complete images. The paper calls it the oracle, and so does `--only`.",
     "naive": "on measurements as if they were clean",
@@ -36,6 +38,9 @@ TRAINED = {
     "gsure+imputed": "as `gsure+mask`, and the model imputes missing entries during training",
     "gsure+levels": "on measurements whose missing entries the Gaussian prior imputed once, at noise levels that are drawn "
     "log-normally, with errors relative to those of the Gaussian prior",
+    "gsure+levels-times": "as `gsure+levels`, but at noise levels from t drawn uniformly",
+    "gsure+levels-weights": "as `gsure+levels`, but with the weights of `gsure`",
+    "gsure+levels-beta2": "as `gsure+levels`, but with β₂ = 0.999 in the optimiser instead of 0.99",
     "oracle+levels": "as `oracle`, with the noise levels and weights of `gsure+levels`",
     "paper": "as `gsure`, but with the paper's loss and weights over t, and a network that predicts x",
     "gsure-y": "as `gsure`, but with the loss `gsure-y`",
