@@ -23,12 +23,12 @@ from gsure.training.run import Run
 COLOURS = {"oracle": "tab:green", "naive": "tab:red", "gsure": "tab:blue", "gsure+mask": "tab:purple"}
 COLOURS |= {"gsure+imputed": "tab:pink", "gsure+levels": "tab:olive", "oracle+levels": "tab:gray"}
 COLOURS |= {"paper": "tab:orange", "gsure-y": "tab:cyan"}
-COLOURS |= {"gsure+levels-times": "tab:brown", "gsure+levels-weights": "darkkhaki", "gsure+levels-beta2": "gold"}
 LABELS = {"oracle": "reference", "oracle+levels": "reference+levels"}
 """Names in tables and figures, where they differ from the names in the results."""
 CLEAN_TRAINED = ("oracle", "oracle+levels")
-LEVELS = ("gsure+levels", "gsure+levels-times", "gsure+levels-weights", "gsure+levels-beta2")
-OWN_REFERENCE = dict.fromkeys(LEVELS, "oracle+levels")
+ABLATIONS = ("gsure+levels-times", "gsure+levels-weights", "gsure+levels-beta2")
+"""Differ from `gsure+levels` in one setting. They are in the table, and not in the figure."""
+OWN_REFERENCE = dict.fromkeys(("gsure+levels", *ABLATIONS), "oracle+levels")
 """The reference with the settings of the model, if that is not `oracle`."""
 TRAINED = {
     "oracle": "on clean, complete images. The paper calls it the oracle, and so does `--only`.",
@@ -155,9 +155,8 @@ def _values(found: Found, block: str, p: float, calls: int) -> list[float]:
 
 def _groups(found: Found) -> Iterator[tuple[str, float]]:
     """Blocks and p, with the oracle first."""
-    yield from sorted(
-        {(case.block, case.p) for case in found}, key=lambda pair: (list(COLOURS).index(pair[0]), pair[1])
-    )
+    order = (*COLOURS, *ABLATIONS)
+    yield from sorted({(case.block, case.p) for case in found}, key=lambda pair: (order.index(pair[0]), pair[1]))
 
 
 def _table(plan: Plan, found: Found) -> list[str]:
@@ -239,7 +238,7 @@ def _draw_curves(plan: Plan, found: Found, path: Path) -> None:
     for p in sorted({case.p for case in found}):
         series = []
         for block, own in _groups(found):
-            if own == p or block == "oracle":
+            if (own == p or block == "oracle") and block not in ABLATIONS:
                 drawn = [(c, v) for c in plan.chosen["calls"] if (v := _values(found, block, own, c))]
                 steps, means = [c for c, _ in drawn], [statistics.mean(v) for _, v in drawn]
                 errors = [statistics.stdev(v) if len(v) > 1 else 0.0 for _, v in drawn]
