@@ -104,7 +104,7 @@ def _choose(data: Measurements, info: DataInfo, device: torch.device, changes: M
     restores = missing and changes.get("purpose") != "generate"
     steps = changes.get("steps")
     found = [
-        Choice("batch", _batch(info, n, is_image, restores), "small batches give more steps in the same time"),
+        _choose_batch(info, n, is_image, restores),
         Choice("lr", 1e-3, "small networks take large steps; with twice as large ones, some runs learn nothing"),
         Choice("decay", "cosine", "a rate that falls to zero needs no long average"),
         Choice("warmup", 100 if not steps else min(100, steps // 10), "Adam's second moments are poor at first"),
@@ -153,11 +153,13 @@ def _choose(data: Measurements, info: DataInfo, device: torch.device, changes: M
     return found
 
 
-def _batch(info: DataInfo, n: int, is_image: bool, restores: bool) -> int:
+def _choose_batch(info: DataInfo, n: int, is_image: bool, restores: bool) -> Choice:
     """Large images need smaller batches: the time of a step grows with the number of patches in it."""
     patches = max(1, math.prod(info.shape[1:]) // _patch(min(info.shape[1:])) ** 2) if is_image else 1
     wanted = min(SMALL_BATCH, max(BATCH, SMALL_POSITIONS // patches)) if restores else BATCH
-    return max(1, min(wanted, 3 * n // 4, POSITIONS // patches))
+    batch = max(1, min(wanted, 3 * n // 4, POSITIONS // patches))
+    many, few = "fewer small images have too noisy gradients", "small batches give more steps in the same time"
+    return Choice("batch", batch, many if batch > BATCH else few)
 
 
 def _patch(side: int) -> int:
